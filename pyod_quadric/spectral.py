@@ -1,0 +1,177 @@
+"""Closed forms: the quadrics that minimise the mean squared value on a cloud of points.
+
+Minimising ``Σ_k mean_j f_k(p_j)²`` over polynomials that are orthonormal in some inner product is an eigenvalue problem for
+the moments of the features ``φ(p) = (quadratic monomials, p, 1)``. The inner product decides what the solution is:
+
+* ``"coefficient"``: that of the monomial coefficients v(f), the base problem of the paper. It is uncentred PCA in the
+  space of φ, so kernel PCA with a quadratic kernel seen from its small end. It is not equivariant: shifting the cloud
+  does not just shift the solution.
+* ``"hs"``: the Hilbert-Schmidt inner product. It says nothing about b and c, so those are eliminated by least squares on
+  (p, 1), and what is left is an eigenproblem for the residuals of the quadratic features. Equivariant under isometries.
+* ``"gradient"``: the mean of ``∇f·∇g`` over the cloud (Taubin 1991), so that values are measured in units of slope, as
+  distances are. Equivariant under isometries too. Planes can be among the solutions.
+
+The equivariant two are solved in principal coordinates, where both problems are symmetric eigenproblems with a diagonal
+normalisation, and are then moved back.
+"""
+
+import warnings
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pyod_quadric._packing import pack, pack_outer, packed_size, unpack
+from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
+
+InnerProduct = Literal["hs", "coefficient", "gradient"]
+
+
+def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: InnerProduct = "hs") -> Quadrics:
+    """Return the quadrics with the smallest mean squared values that are orthonormal in an inner product.
+
+    Parameters
+    ----------
+    points : Tensor of shape (n, d)
+        float32 or float64; the computation is in float64.
+    n_quadrics : int
+        The number m of quadrics, at most d (d + 1) / 2 for ``"hs"``, d (d + 3) / 2 for ``"gradient"`` and one more for
+        ``"coefficient"``.
+    inner_product : {"hs", "coefficient", "gradient"}, default="hs"
+        What the polynomials are orthonormal in; see the module's docstring.
+
+    Returns
+    -------
+    Quadrics
+        In order of ascending mean squared value, of the dtype and on the device of the points.
+
+    Warns
+    -----
+    UserWarning
+        If the points do not determine the solution: fewer points than coefficients, so that polynomials vanish on all of
+        them, or points in a proper affine subspace.
+
+    Examples
+    --------
+    Twelve points of the unit circle, and the circle back from them:
+
+    >>> import torch
+    >>> from pyod_quadric import spectral_fit
+    >>> angle = torch.arange(12, dtype=torch.float64)
+    >>> circle = spectral_fit(torch.stack([angle.cos(), angle.sin()], dim=1), 1)
+    >>> bool(circle.values(torch.tensor([[0.6, 0.8]], dtype=torch.float64)).abs() < 1e-12)
+    True
+    """
+    _check(points, n_quadrics, inner_product)
+    exact = points.to(torch.float64)
+    fit = _coefficient_fit if inner_product == "coefficient" else _equivariant_fit
+    return fit(exact, n_quadrics, inner_product).to(dtype=points.dtype)
+
+
+def feature_moments(points: Tensor) -> Tensor:
+    """Return the mean of ``φ φᵀ`` over the points, shape (D, D), with ``φ(p) = (packed p pᵀ, p, 1)``.
+
+    Works in blocks, so that the (n, D) features are never held at once.
+    """
+    n, d = points.shape
+    size = packed_size(d + 1)
+    total = points.new_zeros(size, size)
+    for block in torch.split(points, max(1, BLOCK_NUMBERS // size)):
+        features = torch.cat([pack_outer(block), block, torch.ones_like(block[:, :1])], dim=1)
+        total.addmm_(features.T, features)
+    return total / n
+
+
+def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct) -> Quadrics:
+    d = points.shape[1]
+    _warn_if_underdetermined(points, torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d)))
+    # φ holds x_i x_j times sqrt 2 for i < j, the packing of a matrix of ones; the monomials do not.
+    weights = torch.cat([pack(points.new_ones(d, d)), points.new_ones(d + 1)])
+    moments = feature_moments(points) / weights / weights[:, None]
+    return Quadrics.from_coefficients(torch.linalg.eigh(moments).eigenvectors[:, :n_quadrics].T)
+
+
+def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduct) -> Quadrics:
+    mean = points.mean(dim=0)
+    variances, axes = torch.linalg.eigh((points - mean).T @ (points - mean) / len(points))
+    _warn_if_underdetermined(points, variances)
+    scale = variances.sum().sqrt()  # one number for all axes, so that the map stays a similarity
+    coordinates = (points - mean) @ axes / scale
+    solve = _hs_solution if inner_product == "hs" else _gradient_solution
+    solution = solve(feature_moments(coordinates), (variances / scale**2).clamp(min=0), n_quadrics)
+    matrix = axes.T / scale
+    moved = solution.compose(matrix, -matrix @ mean)
+    # A similarity by 1 / scale divides HS norms by scale² and gradients by scale.
+    return moved.scaled(scale**2 if inner_product == "hs" else scale)
+
+
+def _hs_solution(moments: Tensor, variances: Tensor, n_quadrics: int) -> Quadrics:
+    """Solve for HS-orthonormal quadrics in centred principal coordinates, given their moments and variances."""
+    d = len(variances)
+    size = packed_size(d)
+    # In these coordinates the moments of (p, 1) are diagonal. Directions without variance get no linear part.
+    inverse = torch.where(variances > _negligible(variances), 1 / variances, 0.0)
+    inverse = torch.cat([inverse, inverse.new_ones(1)])
+    cross = moments[:size, size:]
+    residual = moments[:size, :size] - cross * inverse @ cross.T
+    packed = torch.linalg.eigh(residual).eigenvectors[:, :n_quadrics].T
+    rest = -packed @ cross * inverse
+    return Quadrics(unpack(packed), rest[:, :-1], rest[:, -1])
+
+
+def _gradient_solution(moments: Tensor, variances: Tensor, n_quadrics: int) -> Quadrics:
+    """Solve for quadrics with orthonormal mean gradients in centred principal coordinates."""
+    d = len(variances)
+    size = packed_size(d)
+    # The mean of ∇f·∇g is 4 tr(A diag(variances) B) + b·b', which is diagonal in the packed entries.
+    pairs = 2 * (variances[:, None] + variances)
+    row, column = torch.triu_indices(d, d, device=variances.device)
+    slopes = torch.cat([pairs[row, column], torch.ones_like(variances)])
+    # A direction without variance has neither value nor slope on the points; any positive number lets it come out as 0.
+    roots = slopes.clamp(min=_negligible(variances)).sqrt()
+    means = moments[-1, :-1]  # c is eliminated by centring the other features
+    covariance = moments[:-1, :-1] - torch.outer(means, means)
+    vectors = torch.linalg.eigh(covariance / roots / roots[:, None]).eigenvectors[:, :n_quadrics].T / roots
+    return Quadrics(unpack(vectors[:, :size]), vectors[:, size:], -vectors @ means)
+
+
+def _negligible(variances: Tensor) -> float:
+    """Return the variance below which a principal direction is rounding error."""
+    return float(len(variances) * torch.finfo(variances.dtype).eps * variances.max())
+
+
+def _check(points: Tensor, n_quadrics: int, inner_product: InnerProduct) -> None:
+    if points.ndim != 2 or 0 in points.shape or points.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"points must be a float32 or float64 tensor of shape (n, d), n and d at least 1, "
+            f"got {points.dtype} of shape {tuple(points.shape)}"
+        )
+    check_finite(points, "points")
+    d = points.shape[1]
+    largest = {"hs": packed_size(d), "gradient": packed_size(d + 1) - 1, "coefficient": packed_size(d + 1)}
+    if inner_product not in largest:
+        raise ValueError(f"inner_product must be one of {sorted(largest)}, got {inner_product!r}")
+    if not 1 <= n_quadrics <= largest[inner_product]:
+        raise ValueError(
+            f"in {d} features at most {largest[inner_product]} quadrics can be orthonormal in the {inner_product!r} inner "
+            f"product, and at least 1 is needed, got n_quadrics={n_quadrics}"
+        )
+    if bool((points == points[0]).all()):
+        raise ValueError(f"all {len(points)} points are equal, which determines no quadric; give at least two that differ")
+
+
+def _warn_if_underdetermined(points: Tensor, variances: Tensor) -> None:
+    n, d = points.shape
+    n_coefficients = packed_size(d + 1)
+    rank = int((variances > _negligible(variances)).sum())
+    if rank < d:
+        problem = f"the points lie in an affine subspace of dimension {rank} of {d}"
+    elif n < n_coefficients:
+        problem = f"{n} points are fewer than the {n_coefficients} coefficients of a quadric in {d} features"
+    else:
+        return
+    warnings.warn(
+        f"{problem}: quadrics that vanish on all points are not unique, and values near 0 on these points say nothing "
+        "about others. Fit in fewer principal coordinates, or to more points.",
+        stacklevel=4,
+    )
