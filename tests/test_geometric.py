@@ -91,19 +91,28 @@ def test_relative_precision_near_the_quadric():
     )
 
 
-@given(case=cases(d=st.integers(1, 4), m=st.just(1), curved=True))
+@st.composite
+def generic(draw):
+    """Draw a point and a quadric with distinct eigenvalues, seen from there with a value and slopes that are not zero."""
+    d = draw(st.integers(1, 4))
+    nonzero = st.integers(-5, 5).filter(bool)
+    eigenvalues = np.array(draw(st.lists(nonzero, min_size=d, max_size=d, unique=True)), dtype=float)
+    slopes = np.array(draw(st.lists(nonzero, min_size=d, max_size=d)), dtype=float)
+    basis = draw(isometries("general", d)).matrix
+    point = draw(integers(d))
+    A = basis @ np.diag(eigenvalues) @ basis.T
+    b = basis @ slopes - 2 * A @ point
+    value = float(draw(nonzero))
+    assume(abs(value - (slopes**2 / eigenvalues).sum() / 4) > 0.1)  # the tip of a cone, or a single point
+    return point, (A, b, value - point @ A @ point - b @ point)
+
+
+@given(case=generic())
 def test_generic_distances_equal_the_best_stationary_point(case):
-    (A, b, c) = next(iter(case))
-    eigenvalues = np.linalg.eigvalsh(A)
-    assume(np.abs(eigenvalues).min() > 0.1 and np.diff(eigenvalues).min(initial=1) > 0.1)
-    assume(abs(c - b @ np.linalg.solve(A, b) / 4) > 0.1)  # a cone's tip, a single point
-    points, quadrics = case.tensors(torch.float64)
-    slopes = quadrics.gradients(points)[:, 0].numpy() @ np.linalg.eigh(A)[1]
-    generic = (np.abs(slopes).min(axis=1) > 0.1) & (quadrics.values(points)[:, 0].abs().numpy() > 0.1)
-    assume(generic.any())
-    for point in case.points[generic]:
-        actual = geometric_distance(torch.tensor(point)[None], quadrics).item()
-        assert actual == pytest.approx(reference.geometric_distance(point, A, b, c), rel=1e-4)
+    point, parts = case
+    quadrics = Quadrics(*(torch.tensor(a)[None] for a in parts))
+    actual = geometric_distance(torch.tensor(point)[None], quadrics).item()
+    assert actual == pytest.approx(reference.geometric_distance(point, *parts), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ISOMETRY_KINDS)
