@@ -138,7 +138,7 @@ class Quadrics:
     def gradients(self, points: Tensor) -> Tensor:
         """Return every ``∇f_k(x_i) = 2 A_k x_i + b_k``: points of shape (n, d) give shape (n, m, d)."""
         self.check_points(points)
-        return 2 * _half_gradients(points, self.quadratic, self.linear)
+        return 2 * half_gradients(points, self.quadratic, self.linear)
 
     def values_and_gradient_norms(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Return every ``f_k(x_i)`` and ``‖∇f_k(x_i)‖``, both (n, m), without ever holding all gradients."""
@@ -206,7 +206,7 @@ class Quadrics:
             )
         _check_same_kind(self.quadratic, matrix, "the matrix")
         _check_same_kind(self.quadratic, shift, "the shift")
-        half_gradient = _half_gradients(shift[None], self.quadratic, self.linear)[0]  # (m, d), at the shift
+        half_gradient = half_gradients(shift[None], self.quadratic, self.linear)[0]  # (m, d), at the shift
         return Quadrics(
             quadratic=matrix.T @ self.quadratic @ matrix,
             linear=2 * half_gradient @ matrix,
@@ -222,22 +222,24 @@ class Quadrics:
 
 
 def values_and_gradient_norms(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
-    """Return every value and gradient norm, both (n, m): one matrix product, in blocks, unchecked.
-
-    With ``h = A x + b / 2``, half the gradient, both come from one product: ``f = (h + b / 2)·x + c`` and
-    ``‖∇f‖ = 2 ‖h‖``.
-    """
-    linear_values = affine(points, linear / 2, constant)  # (n, m)
-    rows = list(_slices(points.shape[0], BLOCK_ROWS))
+    """Return every value and gradient norm, both (n, m), in blocks, unchecked."""
     width = max(1, BLOCK_NUMBERS // (BLOCK_ROWS * points.shape[1]))
     values, norms = [], []
-    for block in rows:
-        parts = [
-            _values_and_norms_of_block(points[block], quadratic[ks], linear[ks]) for ks in _slices(quadratic.shape[0], width)
-        ]
-        values.append(torch.cat([value for value, _ in parts], dim=1) + linear_values[block])
-        norms.append(torch.cat([norm for _, norm in parts], dim=1))
-    return torch.cat(values), torch.cat(norms)
+    for rows in slices(len(points), BLOCK_ROWS):
+        blocks = [evaluate(points[rows], quadratic[k], linear[k], constant[k]) for k in slices(len(linear), width)]
+        values.append(torch.cat([block[1] for block in blocks], dim=1))
+        norms.append(torch.cat([block[2] for block in blocks], dim=1))
+    return torch.cat(values), 2 * torch.cat(norms)
+
+
+def evaluate(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return h = ∇f / 2 (n, m, d), f (n, m) and ‖h‖ (n, m), all from one matrix product.
+
+    ``h = A x + b / 2`` and ``f = (h + b / 2)·x + c``.
+    """
+    halves = half_gradients(points, quadratic, linear)
+    values = torch.addmm(constant, points, linear.T, alpha=0.5) + (halves @ points[:, :, None]).squeeze(-1)
+    return halves, values, torch.linalg.vector_norm(halves, dim=2)
 
 
 def hs_norm(quadratic: Tensor) -> Tensor:
@@ -246,20 +248,14 @@ def hs_norm(quadratic: Tensor) -> Tensor:
     return norms
 
 
-def _values_and_norms_of_block(points: Tensor, quadratic: Tensor, linear: Tensor) -> tuple[Tensor, Tensor]:
-    half_gradients = _half_gradients(points, quadratic, linear)  # (n, m, d)
-    values = (half_gradients @ points[:, :, None]).squeeze(-1)  # (n, m)
-    return values, 2 * torch.linalg.vector_norm(half_gradients, dim=2)
-
-
-def _half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor:
+def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor:
     """Return ``A_k x_i + b_k / 2``, shape (n, m, d)."""
     # The matrices are symmetric, so their rows stacked to (m d, d) serve as the transposed factor without a copy.
-    half_gradients: Tensor = affine(points, quadratic.flatten(0, 1), linear.flatten() / 2)
-    return half_gradients.reshape(-1, *linear.shape)
+    halves: Tensor = affine(points, quadratic.flatten(0, 1), linear.flatten() / 2)
+    return halves.reshape(-1, *linear.shape)
 
 
-def _slices(length: int, step: int) -> Iterator[slice]:
+def slices(length: int, step: int) -> Iterator[slice]:
     """Cut ``range(length)`` into slices of at most ``step``; one empty slice when there is nothing to cut."""
     return (slice(start, start + step) for start in range(0, max(length, 1), step))
 

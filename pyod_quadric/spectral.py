@@ -16,12 +16,13 @@ normalisation, and are then moved back.
 """
 
 import warnings
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pyod_quadric._packing import pack, pack_outer, packed_size, unpack
+from pyod_quadric._packing import features_of_packed_size, pack, pack_outer, packed_size, unpack
 from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
 
 InnerProduct = Literal["hs", "coefficient", "gradient"]
@@ -68,17 +69,20 @@ def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: InnerProduct
     return fit(exact, n_quadrics, inner_product).to(dtype=points.dtype)
 
 
-def feature_moments(points: Tensor) -> Tensor:
-    """Return the mean of ``φ φᵀ`` over the points, shape (D, D), with ``φ(p) = (packed p pᵀ, p, 1)``.
+def feature_moments(blocks: Iterable[Tensor]) -> Tensor:
+    """Return the mean of ``φ φᵀ`` over all rows of all blocks, shape (D, D) in float64, with ``φ(p) = (packed p pᵀ, p, 1)``.
 
-    Works in blocks, so that the (n, D) features are never held at once.
+    The features of a block are made in parts, so that no (n, D) matrix is held at once.
     """
-    n, d = points.shape
-    size = packed_size(d + 1)
-    total = points.new_zeros(size, size)
-    for block in torch.split(points, max(1, BLOCK_NUMBERS // size)):
-        features = torch.cat([pack_outer(block), block, torch.ones_like(block[:, :1])], dim=1)
-        total.addmm_(features.T, features)
+    total, n = None, 0
+    for block in blocks:
+        size = packed_size(block.shape[1] + 1)
+        for part in torch.split(block.to(torch.float64), max(1, BLOCK_NUMBERS // size)):
+            features = torch.cat([pack_outer(part), part, torch.ones_like(part[:, :1])], dim=1)
+            total = features.T @ features if total is None else total.addmm_(features.T, features)
+        n += len(block)
+    if total is None:
+        raise ValueError("there are no points to take moments of")
     return total / n
 
 
@@ -87,7 +91,7 @@ def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct) -> Quadri
     _warn_if_underdetermined(points, torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d)))
     # φ holds x_i x_j times sqrt 2 for i < j, the packing of a matrix of ones; the monomials do not.
     weights = torch.cat([pack(points.new_ones(d, d)), points.new_ones(d + 1)])
-    moments = feature_moments(points) / weights / weights[:, None]
+    moments = feature_moments([points]) / weights / weights[:, None]
     return Quadrics.from_coefficients(torch.linalg.eigh(moments).eigenvectors[:, :n_quadrics].T)
 
 
@@ -97,32 +101,31 @@ def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduc
     _warn_if_underdetermined(points, variances)
     scale = variances.sum().sqrt()  # one number for all axes, so that the map stays a similarity
     coordinates = (points - mean) @ axes / scale
-    solve = _hs_solution if inner_product == "hs" else _gradient_solution
-    solution = solve(feature_moments(coordinates), (variances / scale**2).clamp(min=0), n_quadrics)
+    solve = hs_solution if inner_product == "hs" else _gradient_solution
+    solution = solve(feature_moments([coordinates]), n_quadrics)
     matrix = axes.T / scale
     moved = solution.compose(matrix, -matrix @ mean)
     # A similarity by 1 / scale divides HS norms by scale² and gradients by scale.
     return moved.scaled(scale**2 if inner_product == "hs" else scale)
 
 
-def _hs_solution(moments: Tensor, variances: Tensor, n_quadrics: int) -> Quadrics:
-    """Solve for HS-orthonormal quadrics in centred principal coordinates, given their moments and variances."""
-    d = len(variances)
+def hs_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
+    """Return the HS-orthonormal quadrics with the smallest mean squared values, given the moments of φ."""
+    d = features_of_packed_size(len(moments)) - 1
     size = packed_size(d)
-    # In these coordinates the moments of (p, 1) are diagonal. Directions without variance get no linear part.
-    inverse = torch.where(variances > _negligible(variances), 1 / variances, 0.0)
-    inverse = torch.cat([inverse, inverse.new_ones(1)])
     cross = moments[:size, size:]
-    residual = moments[:size, :size] - cross * inverse @ cross.T
-    packed = torch.linalg.eigh(residual).eigenvectors[:, :n_quadrics].T
-    rest = -packed @ cross * inverse
+    # The pseudo-inverse leaves out directions without variance, which get no linear part.
+    regression = cross @ torch.linalg.pinv(moments[size:, size:], hermitian=True)
+    packed = torch.linalg.eigh(moments[:size, :size] - regression @ cross.T).eigenvectors[:, :n_quadrics].T
+    rest = -packed @ regression
     return Quadrics(unpack(packed), rest[:, :-1], rest[:, -1])
 
 
-def _gradient_solution(moments: Tensor, variances: Tensor, n_quadrics: int) -> Quadrics:
-    """Solve for quadrics with orthonormal mean gradients in centred principal coordinates."""
-    d = len(variances)
+def _gradient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
+    """Return quadrics with orthonormal mean gradients, given the moments of φ in centred principal coordinates."""
+    d = features_of_packed_size(len(moments)) - 1
     size = packed_size(d)
+    variances = moments.diagonal()[size:-1]
     # The mean of ∇f·∇g is 4 tr(A diag(variances) B) + b·b', which is diagonal in the packed entries.
     pairs = 2 * (variances[:, None] + variances)
     row, column = torch.triu_indices(d, d, device=variances.device)

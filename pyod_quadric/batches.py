@@ -1,0 +1,164 @@
+"""Rows from wherever they are, a few at a time: arrays, memory maps, ``.npy`` files, torch loaders.
+
+Whatever the source, memory holds one window of rows, not all of them. Shuffling reads blocks of neighbouring rows in random
+order, mixes the rows of a window of blocks, and cuts that into batches. Data that fit one window are shuffled perfectly;
+larger data are read from disk in long runs all the same.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Blocks of batch_size rows that one window mixes.
+WINDOW_BLOCKS = 64
+
+
+class Rows:
+    """Rows that can be read by number.
+
+    Parameters
+    ----------
+    source : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
+        A path is opened as a memory map, so that only what is read is in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Rows(np.arange(6.0).reshape(3, 2))
+    >>> rows.n_rows, rows.n_features
+    (3, 2)
+    """
+
+    def __init__(self, source: NDArray[Any] | Tensor | str | PathLike[str]) -> None:
+        if isinstance(source, str | PathLike):
+            source = np.load(source, mmap_mode="r", allow_pickle=False)
+        if not isinstance(source, Tensor):
+            source = np.asanyarray(source)
+            if not np.issubdtype(source.dtype, np.number) or np.issubdtype(source.dtype, np.complexfloating):
+                raise ValueError(f"rows must be real numbers, got an array of dtype {source.dtype}")
+        if source.ndim != 2 or 0 in source.shape:
+            raise ValueError(f"rows must have shape (n, d) with n and d at least 1, got {tuple(source.shape)}")
+        self._source = source
+        self.n_rows, self.n_features = int(source.shape[0]), int(source.shape[1])
+
+    def read(self, index: slice | NDArray[np.int64], dtype: torch.dtype) -> Tensor:
+        """Return some rows as a CPU tensor of their own; NaN or infinite entries raise a ValueError."""
+        if isinstance(self._source, Tensor):
+            rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(dtype)
+        else:
+            rows = torch.from_numpy(np.array(self._source[index])).to(dtype)
+        finite = torch.isfinite(rows).all(dim=1)
+        if not finite.all():
+            place = int(torch.argmin(finite.int()))
+            row = range(*index.indices(self.n_rows))[place] if isinstance(index, slice) else int(index[place])
+            raise ValueError(f"rows must be finite, but row {row} holds NaN or infinite entries; remove or impute it")
+        return rows
+
+    def blocks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
+        """Go through all rows once, in order, ``size`` at a time."""
+        return (self.read(slice(start, start + size), dtype) for start in range(0, self.n_rows, size))
+
+
+def shuffled(n_rows: int, batch_size: int, seed: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
+    """Yield the row numbers of one epoch's batches, all of ``batch_size`` but the last.
+
+    The order depends on the seed alone, so an epoch can be repeated, or entered in its middle.
+
+    Examples
+    --------
+    >>> [len(batch) for batch in shuffled(10, 4, seed=(0, 0))]
+    [4, 4, 2]
+    """
+    rng = np.random.default_rng(seed)
+    starts = rng.permutation(np.arange(0, n_rows, batch_size))
+    left_over = np.empty(0, dtype=np.int64)
+    for first in range(0, len(starts), WINDOW_BLOCKS):
+        chosen = starts[first : first + WINDOW_BLOCKS]
+        window = np.concatenate([left_over, *(np.arange(s, min(s + batch_size, n_rows)) for s in chosen)])
+        rng.shuffle(window)
+        n_full = len(window) // batch_size * batch_size
+        yield from window[:n_full].reshape(-1, batch_size)
+        left_over = window[n_full:]
+    if len(left_over):
+        yield left_over
+
+
+class RowBatches:
+    """Shuffled batches of rows, the same for the same seed and epoch, with every k-th row held out.
+
+    Parameters
+    ----------
+    rows : Rows
+    batch_size : int
+    seed : int
+    dtype : torch.dtype
+    held_out_every : int, default=0
+        Every how many rows one is kept apart, starting with the first; 0 keeps none apart.
+    """
+
+    def __init__(self, rows: Rows, batch_size: int, seed: int, dtype: torch.dtype, held_out_every: int = 0) -> None:
+        self._rows, self._batch_size, self._seed, self._dtype = rows, batch_size, seed, dtype
+        self._every = held_out_every
+        self._n_held_out = -(-rows.n_rows // held_out_every) if held_out_every else 0
+        self._n_training = rows.n_rows - self._n_held_out
+        if self._n_training < 1:
+            raise ValueError(f"no rows are left to train on: {self._n_held_out} of {rows.n_rows} are held out")
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
+        """Yield the batches of an epoch, from the batch with the number ``first`` on."""
+        order = shuffled(self._n_training, self._batch_size, (self._seed, number))
+        for batch in islice(order, first, None):
+            row = batch + batch // (self._every - 1) + 1 if self._every else batch  # counts past the held-out rows
+            # In rising order the rows come from disk in one sweep; their order within a batch does not matter.
+            yield self._rows.read(np.sort(row), self._dtype)
+
+    def validation(self) -> Iterator[Tensor]:
+        """Yield the held-out rows, in batches."""
+        held_out = range(0, self._rows.n_rows if self._every else 0, self._every or 1)
+        for start in range(0, self._n_held_out, self._batch_size):
+            yield self._rows.read(np.array(held_out[start : start + self._batch_size]), self._dtype)
+
+
+class LoaderBatches:
+    """Batches from a torch ``DataLoader`` or any iterable that can be gone through again, in its own order.
+
+    Batches are tensors or arrays of shape (?, d), or tuples and lists that begin with one. A sampler with ``set_epoch`` is
+    told the epoch. No rows are held out.
+    """
+
+    def __init__(self, loader: Iterable[Any], dtype: torch.dtype) -> None:
+        self._loader, self._dtype = loader, dtype
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
+        """Yield the batches of one pass, from the batch with the number ``first`` on."""
+        set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
+        if set_epoch:
+            set_epoch(number)
+        for batch in islice(self._loader, first, None):
+            rows = Rows(batch[0] if isinstance(batch, tuple | list) else batch)
+            yield rows.read(slice(None), self._dtype)
+
+    def validation(self) -> Iterator[Tensor]:
+        """Yield nothing."""
+        return iter(())
+
+
+def moved(batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Move batches to a device; to an accelerator from pinned memory, one batch ahead, while it computes."""
+    if device.type != "cuda":
+        yield from (batch.to(device) for batch in batches)
+        return
+    ahead = None
+    for batch in batches:
+        following = batch.pin_memory().to(device, non_blocking=True)
+        if ahead is not None:
+            yield ahead
+        ahead = following
+    if ahead is not None:
+        yield ahead

@@ -1,0 +1,92 @@
+"""Checkpoints that survive being killed at any moment.
+
+A checkpoint is written beside the old one, flushed to disk and renamed into place, and the old one is kept as
+``<name>.previous``. Every file begins with a checksum of its content, so damage is noticed; then the previous file serves.
+Reading executes no code: torch loads tensors and plain containers only.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MAGIC = b"pyod-quadric checkpoint 1\n"
+HEADER = len(MAGIC) + 64 + 1  # with the SHA-256 in hexadecimal and a line break
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write a checkpoint atomically, keeping the one before."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
+    temporary = path.with_name(path.name + ".writing")
+    try:
+        with temporary.open("wb") as file:
+            file.write(MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n")
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            path.replace(_previous(path))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _flush_directory(path.parent)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any] | None:
+    """Return the newest sound checkpoint, or None if there is none at all.
+
+    Raises
+    ------
+    ValueError
+        If there are files, but all are damaged.
+    """
+    damage = []
+    for candidate in (path, _previous(path)):
+        if not candidate.exists():
+            continue
+        try:
+            state = _read_one(candidate)
+        except ValueError as error:
+            damage.append(str(error))
+            continue
+        if damage:
+            warnings.warn(f"{damage[0]}; going on from {candidate.name}", stacklevel=2)
+        return state
+    if damage:
+        raise ValueError("; ".join(damage) + "; remove the files to start anew")
+    return None
+
+
+def _read_one(path: Path) -> dict[str, Any]:
+    raw = path.read_bytes()
+    checksum, content = raw[len(MAGIC) : HEADER - 1], memoryview(raw)[HEADER:]
+    if not raw.startswith(MAGIC):
+        raise ValueError(f"{path} is not a checkpoint of this program")
+    if hashlib.sha256(content).hexdigest().encode() != checksum:
+        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return state
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(path.name + ".previous")
+
+
+def _flush_directory(directory: Path) -> None:
+    """Make a rename durable, where the system lets a directory be opened."""
+    if os.name == "posix":
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,192 @@
+"""How orthonormality is held while quadrics are trained: the one place where penalty and manifold differ.
+
+Trained quadrics are a *frame*, the part that has to be orthonormal, and the *rest*, which is free. For the Hilbert-Schmidt
+inner product the frame is the packed matrices and the rest is b and c; for the coefficient-wise inner product the frame is
+all monomial coefficients and there is no rest.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Literal, get_args
+
+import geoopt
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from pyod_quadric._packing import pack, packed_size
+from pyod_quadric.objective import Gradient
+from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar
+
+InnerProduct = Literal["hs", "coefficient"]
+OptimizerName = Literal["sgd", "adam"]
+
+
+class Constraint(ABC):
+    """Quadrics in training: parameters for an optimiser on one side, matrices for the objective on the other.
+
+    Parameters
+    ----------
+    quadrics : Quadrics
+        Where to start; their frame is made orthonormal.
+    inner_product : {"hs", "coefficient"}
+        What the frame is orthonormal in.
+    """
+
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct) -> None:
+        if inner_product not in get_args(InnerProduct):
+            raise ValueError(f"inner_product must be one of {get_args(InnerProduct)}, got {inner_product!r}")
+        d = quadrics.n_features
+        self._size = packed_size(d)
+        row, column = torch.triu_indices(d, d, device=quadrics.device)
+        self._upper = row * d + column  # where each packed entry stands in the flat matrix
+        places = torch.empty(d, d, dtype=torch.long, device=quadrics.device)
+        places[row, column] = places[column, row] = torch.arange(self._size, device=quadrics.device)
+        self._places = places.flatten()  # which packed entry stands at each place of the flat matrix
+        ones = pack(torch.ones_like(quadrics.quadratic[0]))
+        if inner_product == "hs":
+            self._weights = ones  # (P,), entry of the frame over entry of the matrix
+            frame, rest = quadrics.packed(), torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1)
+        else:
+            self._weights = ones.square()
+            frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
+        self._pull_weights = ones.square() / self._weights  # an entry off the diagonal stands twice in the matrix
+        self.frame = polar(frame.T).T.contiguous()  # (m, F)
+        self.rest = Parameter(rest.contiguous(), requires_grad=False)  # (m, R)
+        self._quadratic = torch.empty_like(quadrics.quadratic)
+        self._gradient = Gradient(*(torch.empty_like(part) for part in self.parts()))
+
+    @property
+    @abstractmethod
+    def frame_parameter(self) -> Parameter:
+        """The frame as the optimiser sees it, in the memory of :attr:`frame`."""
+
+    @abstractmethod
+    def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
+        """Return an optimiser of frame and rest."""
+
+    @abstractmethod
+    def penalize(self, by_frame: Tensor) -> Tensor:
+        """Add the gradient of the penalty to the gradient by the frame (m, F), and return the penalty."""
+
+    def parameters(self) -> list[Parameter]:
+        """Return what an optimiser moves: the frame, and the rest if there is any."""
+        return [parameter for parameter in (self.frame_parameter, self.rest) if parameter.numel()]
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return quadratic (m, d, d), linear (m, d) and constant (m,) of the quadrics as they are now."""
+        entries = self.frame[:, : self._size] / self._weights
+        for matrix, packed in zip(self._quadratic, entries, strict=True):  # faster than all at once: they stay in cache
+            torch.index_select(packed, 0, self._places, out=matrix.view(-1))
+        free = torch.cat([self.frame[:, self._size :], self.rest], dim=1)  # b and c, whichever holds them
+        return self._quadratic, free[:, :-1].contiguous(), free[:, -1].contiguous()
+
+    def quadrics(self) -> Quadrics:
+        """Return a copy of the quadrics as they are now."""
+        quadratic, linear, constant = self.parts()
+        return Quadrics(quadratic.clone(), linear, constant)
+
+    @property
+    def gradient_buffer(self) -> Gradient:
+        """Tensors to write the gradient by the parts into."""
+        return self._gradient
+
+    def set_gradient(self, gradient: Gradient) -> Tensor:
+        """Give the parameters their gradient from that by the parts, and return the penalty."""
+        by_frame = torch.empty_like(self.frame)
+        for matrix, packed in zip(gradient.quadratic, by_frame, strict=True):
+            torch.index_select(matrix.view(-1), 0, self._upper, out=packed[: self._size])
+        by_frame[:, : self._size] *= self._pull_weights
+        free = torch.cat([gradient.linear, gradient.constant[:, None]], dim=1)
+        n_bound = self.frame.shape[1] - self._size
+        by_frame[:, self._size :] = free[:, :n_bound]
+        penalty = self.penalize(by_frame)
+        self.rest.grad = free[:, n_bound:].contiguous()
+        self.frame_parameter.grad = by_frame if self.frame_parameter.shape == by_frame.shape else by_frame.T
+        return penalty
+
+    def error(self) -> Tensor:
+        """Return how far the frame is from orthonormal: the unsquared ``‖ṼᵀṼ - I‖``."""
+        return orthonormality_error(self.frame.T)
+
+
+class Penalty(Constraint):
+    """Orthonormality by a soft penalty ``λ ‖ṼᵀṼ - I‖²``, with torch's optimisers.
+
+    Parameters
+    ----------
+    quadrics, inner_product
+        As for :class:`Constraint`.
+    weight : float, default=1.0
+        The λ.
+    """
+
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", weight: float = 1.0) -> None:
+        super().__init__(quadrics, inner_product)
+        if not weight >= 0:
+            raise ValueError(f"orthonormality_weight must be a number >= 0, got {weight}")
+        self.weight = weight
+        self._parameter = Parameter(self.frame, requires_grad=False)
+
+    @property
+    def frame_parameter(self) -> Parameter:
+        """The frame, (m, F)."""
+        return self._parameter
+
+    def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
+        """Return torch's SGD or Adam."""
+        parameters = self.parameters()
+        if name == "adam":
+            return torch.optim.Adam(parameters, lr=lr, betas=(momentum, 0.999))
+        return torch.optim.SGD(parameters, lr=lr, momentum=momentum)
+
+    def penalize(self, by_frame: Tensor) -> Tensor:
+        """Add ``4 λ (Ṽ ᵀṼ - I)`` times the frame to the gradient, and return the weighted penalty."""
+        difference = gram(self.frame.T)
+        difference.diagonal().sub_(1)
+        by_frame.addmm_(difference, self.frame, alpha=4 * self.weight)
+        return self.weight * difference.square().sum()
+
+
+class Stiefel(Constraint):
+    """Orthonormality by staying on the Stiefel manifold, with geoopt's Riemannian optimisers.
+
+    The linear and constant parts ride along as Euclidean parameters.
+
+    Parameters
+    ----------
+    quadrics, inner_product
+        As for :class:`Constraint`.
+    manifold : geoopt.Manifold, optional
+        A Stiefel manifold with the Euclidean metric: :class:`pyod_quadric.stiefel.CholeskyStiefel` by default,
+        ``geoopt.EuclideanStiefel()`` for geoopt's own, slower one.
+    """
+
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: geoopt.Manifold | None = None) -> None:
+        super().__init__(quadrics, inner_product)
+        # geoopt's frames have orthonormal columns: the transposed view of the same memory.
+        self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or CholeskyStiefel(), requires_grad=False)
+
+    @property
+    def frame_parameter(self) -> Parameter:
+        """The frame as a point of the manifold, (F, m)."""
+        parameter: Parameter = self._parameter
+        return parameter
+
+    def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
+        """Return geoopt's RiemannianSGD or RiemannianAdam."""
+        parameters = self.parameters()
+        optimizer: Optimizer
+        if name == "adam":
+            optimizer = geoopt.optim.RiemannianAdam(parameters, lr=lr, betas=(momentum, 0.999))
+        else:
+            optimizer = geoopt.optim.RiemannianSGD(parameters, lr=lr, momentum=momentum)
+        return optimizer
+
+    def penalize(self, by_frame: Tensor) -> Tensor:
+        """Add nothing: the manifold holds the constraint."""
+        return by_frame.new_zeros(())
+
+
+CONSTRAINTS: dict[str, type[Penalty | Stiefel]] = {"penalty": Penalty, "stiefel": Stiefel}

@@ -1,0 +1,138 @@
+"""From input to working coordinates: equivariant steps that compose to one affine map.
+
+Centring, one isotropic scale and principal coordinates turn any isometry or similarity of the data into the identity: a cloud
+and its rotated, reflected, shifted or scaled copy have the same working coordinates. So whatever is fitted in them, by whatever
+optimiser, is equivariant. The sign of each axis, which the covariance leaves open, is decided from the sample (its third
+moment along the axis is positive); deciding it from the axis itself would tie it to the input's coordinates.
+
+Row normalisation, the one step that is not affine, happens before these and is not equivariant under shifts.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyod_quadric.quadrics import Quadrics
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingCoordinates:
+    """The map ``x → matrix @ (x - mean)``, after an optional normalisation of rows.
+
+    Parameters
+    ----------
+    mean : Tensor of shape (d,)
+    matrix : Tensor of shape (k, d)
+        Principal axes over the scale (or over the standard deviation along each, when whitening).
+    normalize : bool
+        Whether rows are divided by their Euclidean norm first.
+    variances : Tensor of shape (d,)
+        The variance along all principal axes in input units, in descending order.
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    normalize: bool
+    variances: Tensor
+
+    def transform(self, points: Tensor) -> Tensor:
+        """Return the working coordinates (n, k) of points (n, d), in their dtype and on their device."""
+        points = normalized(points) if self.normalize else points
+        return (points - self.mean.to(points)) @ self.matrix.to(points).T
+
+    def in_input_space(self, quadrics: Quadrics) -> Quadrics:
+        """Express quadrics of the working coordinates as quadrics of the (normalised) input."""
+        matrix, mean = self.matrix.to(quadrics.linear), self.mean.to(quadrics.linear)
+        return quadrics.compose(matrix, -matrix @ mean)
+
+
+def fit_working_coordinates(
+    blocks: Callable[[], Iterable[Tensor]],
+    n_components: int | None = None,
+    *,
+    normalize: bool = False,
+    whiten: bool = False,
+    principal: bool = True,
+) -> WorkingCoordinates:
+    """Learn the working coordinates in two passes over blocks of rows.
+
+    Parameters
+    ----------
+    blocks : callable
+        Called for each pass; gives tensors of shape (?, d). Sums are kept in float64 on their device.
+    n_components : int, optional
+        How many principal axes to keep, those with the largest variance; all that carry any by default.
+    normalize : bool, default=False
+        Whether to divide every row by its norm first.
+    whiten : bool, default=False
+        Whether to scale every axis to unit variance instead of all by one number.
+    principal : bool, default=True
+        Whether to rotate to principal axes at all; without, the map is the centring and the scale.
+
+    Examples
+    --------
+    >>> import torch
+    >>> points = torch.tensor([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
+    >>> fit_working_coordinates(lambda: [points]).transform(points)
+    tensor([[-1.0690],
+            [-0.2673],
+            [ 1.3363]])
+    """
+
+    def rows() -> Iterable[Tensor]:
+        for block in blocks():
+            yield (normalized(block) if normalize else block).to(torch.float64)
+
+    mean, covariance = mean_and_covariance(rows())
+    variances, axes = torch.linalg.eigh(covariance)
+    variances, axes = variances.flip(0).clamp(min=0), axes.flip(1).T  # descending; rows are axes
+    if variances[0] == 0:
+        raise ValueError("all rows are equal, so they have no coordinates to work in; give rows that differ")
+    rank = int((variances > len(variances) * torch.finfo(torch.float64).eps * variances[0]).sum())
+    if not principal:
+        return WorkingCoordinates(mean, torch.eye(len(mean)).to(mean) / variances.mean().sqrt(), normalize, variances)
+    axes = axes[: min(rank, n_components or rank)]
+    kept = variances[: len(axes)]
+    # One number keeps angles and ratios of distances; after it the mean variance along the kept axes is 1.
+    scale = kept.sqrt()[:, None] if whiten else kept.mean().sqrt()
+    signs = _signs((block - mean) @ axes.T for block in rows())
+    return WorkingCoordinates(mean, axes * signs[:, None] / scale, normalize, variances)
+
+
+def mean_and_covariance(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the mean (d,) and the covariance (d, d) of all rows, in one pass.
+
+    Blocks are merged by the update of Chan, Golub and LeVeque (1983), which does not lose a small covariance beside a
+    large mean.
+    """
+    count, mean, scatter = 0, None, None
+    for block in blocks:
+        n = len(block)
+        if n == 0:
+            continue
+        block_mean = block.mean(dim=0)
+        centred = block - block_mean
+        if mean is None or scatter is None:
+            count, mean, scatter = n, block_mean, centred.T @ centred
+            continue
+        shift = block_mean - mean
+        scatter = scatter + centred.T @ centred + torch.outer(shift, shift) * (count * n / (count + n))
+        mean = mean + shift * (n / (count + n))
+        count += n
+    if mean is None or scatter is None:
+        raise ValueError("there are no rows to learn coordinates from; give at least two that differ")
+    return mean, scatter / count
+
+
+def normalized(points: Tensor) -> Tensor:
+    """Divide every row by its Euclidean norm; rows of zeros stay."""
+    norms = torch.linalg.vector_norm(points, dim=1, keepdim=True)
+    return points / torch.where(norms > 0, norms, 1)
+
+
+def _signs(blocks: Iterable[Tensor]) -> Tensor:
+    """Return the sign of the third moment along each axis; 1 where it vanishes."""
+    total = sum((block**3).sum(dim=0) for block in blocks)
+    return torch.where(torch.as_tensor(total) < 0, -1.0, 1.0)

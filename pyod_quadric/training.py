@@ -1,0 +1,319 @@
+"""The training loop: minibatches, learning-rate schedule, early stop, history, checkpoints.
+
+Everything random follows from the seed in the options and the number of the epoch, so a run that was killed goes on from its
+last checkpoint as if nothing had happened, bit for bit on a CPU.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved
+from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
+from pyod_quadric.constraints import Constraint, InnerProduct, OptimizerName, Penalty, Stiefel
+from pyod_quadric.initial import check_n_quadrics
+from pyod_quadric.objective import Distance, mean_distance, mean_distance_and_gradient
+from pyod_quadric.preprocessing import WorkingCoordinates
+from pyod_quadric.quadrics import Quadrics
+
+ConstraintName = Literal["penalty", "stiefel"]
+Schedule = Literal["cosine", "constant"]
+Data = NDArray[Any] | Tensor | str | PathLike[str] | Iterable[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How to train.
+
+    Parameters
+    ----------
+    constraint : {"penalty", "stiefel"}, default="penalty"
+        How orthonormality is held: by a soft penalty, or by staying on the Stiefel manifold.
+    inner_product : {"hs", "coefficient"}, default="hs"
+        What is orthonormal: the matrices (equivariant), or all monomial coefficients (the paper's base problem).
+    orthonormality_weight : float, default=1.0
+        The weight λ of the penalty; the manifold has none.
+    distance : {"second_order", "first_order", "algebraic", "squared_algebraic"}, default="second_order"
+        What is minimised: the mean over rows of the sum of this over quadrics.
+    optimizer_name : {"sgd", "adam"}, default="sgd"
+        Torch's with the penalty, geoopt's Riemannian ones on the manifold.
+    lr : float, default=0.01
+        The learning rate at the start.
+    momentum : float, default=0.9
+        The momentum of SGD, the first beta of Adam.
+    schedule : {"cosine", "constant"}, default="cosine"
+        How the learning rate falls from epoch to epoch: along half a cosine to almost 0, or not at all.
+    epoch_num : int, default=20
+        How many times to go through the rows.
+    batch_size : int, default=1024
+    validation_fraction : float, default=0.0
+        The share of rows to hold out for ``held_out_loss`` in the history, at most one half.
+    patience : int, optional
+        Stop after so many epochs without a smaller held-out loss, and return the best quadrics instead of the last.
+    seed : int, default=0
+        Decides the order of the rows.
+    verbose : {0, 1, 2}, default=0
+        Nothing, a progress bar, or a line for each epoch.
+    checkpoint : path, optional
+        Where to keep the state of the run. If the file is there, the run goes on from it.
+    checkpoint_steps, checkpoint_minutes : int and float, optional
+        How often to write it; by default every ten minutes. It is always written at the end.
+    """
+
+    constraint: ConstraintName = "penalty"
+    inner_product: InnerProduct = "hs"
+    orthonormality_weight: float = 1.0
+    distance: Distance = "second_order"
+    optimizer_name: OptimizerName = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.9
+    schedule: Schedule = "cosine"
+    epoch_num: int = 20
+    batch_size: int = 1024
+    validation_fraction: float = 0.0
+    patience: int | None = None
+    seed: int = 0
+    verbose: int = field(default=0, compare=False)
+    checkpoint: str | PathLike[str] | None = field(default=None, compare=False)
+    checkpoint_steps: int | None = field(default=None, compare=False)
+    checkpoint_minutes: float = field(default=10.0, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, names in (
+            ("constraint", get_args(ConstraintName)),
+            ("inner_product", get_args(InnerProduct)),
+            ("distance", get_args(Distance)),
+            ("optimizer_name", get_args(OptimizerName)),
+            ("schedule", get_args(Schedule)),
+        ):
+            if getattr(self, name) not in names:
+                raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
+        for name, least in (("epoch_num", 0), ("batch_size", 1), ("patience", 1), ("checkpoint_steps", 1)):
+            number = getattr(self, name)
+            if number is not None and not number >= least:
+                raise ValueError(f"{name} must be at least {least}, got {number}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive, got {self.lr}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum}")
+        if not 0 <= self.validation_fraction <= 0.5:
+            raise ValueError(f"validation_fraction must be from 0 to 0.5, got {self.validation_fraction}")
+        if self.patience is not None and not self.validation_fraction:
+            raise ValueError("patience watches the held-out loss: set validation_fraction, to 0.1 say")
+
+    def learning_rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch."""
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr * (1 + math.cos(math.pi * epoch / self.epoch_num)) / 2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gives.
+
+    Parameters
+    ----------
+    quadrics : Quadrics
+        In working coordinates.
+    history : dict of lists
+        One entry an epoch: ``loss``, ``held_out_loss`` (NaN without held-out rows), ``orthonormality_error`` (the unsquared
+        ‖ṼᵀṼ - I‖) and ``seconds`` since the start.
+    """
+
+    quadrics: Quadrics
+    history: dict[str, list[float]]
+
+
+def train(
+    data: Data, start: Quadrics, options: TrainingOptions | None = None, coordinates: WorkingCoordinates | None = None
+) -> Trained:
+    """Fit quadrics to rows by minibatch descent.
+
+    Parameters
+    ----------
+    data : array, Tensor, memory map, path of a ``.npy`` file, or loader
+        Rows of shape (n, d). Memory is bounded by a window of batches, whatever n is.
+    start : Quadrics
+        Where to start, in working coordinates; their dtype and device are those of the training.
+    options : TrainingOptions, optional
+    coordinates : WorkingCoordinates, optional
+        The map from rows to working coordinates, if the rows are not in them already.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric.initial import random_quadrics
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> sphere = torch.nn.functional.normalize(torch.randn(200, 3, generator=generator))
+    >>> trained = train(sphere, random_quadrics(1, 3, generator), TrainingOptions(lr=0.05, batch_size=20))
+    >>> trained.history["loss"][-1] < 0.05
+    True
+    """
+    return _Run(data, start, options or TrainingOptions(), coordinates).finish()
+
+
+class _Run:
+    """The state of one training run."""
+
+    def __init__(self, data: Data, start: Quadrics, options: TrainingOptions, coordinates: WorkingCoordinates | None) -> None:
+        check_n_quadrics(start.n_quadrics, start.n_features)
+        self.options, self.coordinates, self.device = options, coordinates, start.device
+        self.constraint: Constraint
+        if options.constraint == "penalty":
+            self.constraint = Penalty(start, options.inner_product, options.orthonormality_weight)
+        else:
+            self.constraint = Stiefel(start, options.inner_product)
+        self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
+        self.batches, signature = _batches(data, options, start.dtype)
+        self.fingerprint = _fingerprint(options, start, signature)
+        self.history: dict[str, list[float]] = {
+            name: [] for name in ("loss", "held_out_loss", "orthonormality_error", "seconds")
+        }
+        self.epoch, self.batch = 0, 0
+        self.sums = torch.zeros(2, dtype=torch.float64)  # of losses and of rows, in this epoch
+        self.best: tuple[float, Tensor, Tensor] | None = None
+        self.stale = 0  # epochs since the best
+        self.seconds = 0.0  # in earlier sittings
+        self.path = Path(options.checkpoint) if options.checkpoint else None
+        if self.path:
+            self._resume(self.path)
+
+    def finish(self) -> Trained:
+        """Train to the end."""
+        started, saved, steps = time.monotonic() - self.seconds, time.monotonic(), 0
+        with _progress(self.options) as bar:
+            bar.update(self.epoch)
+            while self.epoch < self.options.epoch_num and not self._out_of_patience():
+                for points in moved(self.batches.epoch(self.epoch, self.batch), self.device):
+                    self._step(points)
+                    steps += 1
+                    self.seconds = time.monotonic() - started
+                    if self._is_due(steps, time.monotonic() - saved):
+                        self._save()
+                        saved, steps = time.monotonic(), 0
+                self._end_epoch(bar)
+        self._save()
+        if self.options.patience is not None and self.best:
+            self._put(*self.best[1:])
+        return Trained(self.constraint.quadrics(), self.history)
+
+    def _step(self, points: Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.learning_rate(self.epoch)
+        points = self._working(points)
+        loss, gradient = mean_distance_and_gradient(
+            points, *self.constraint.parts(), self.options.distance, out=self.constraint.gradient_buffer
+        )
+        self.constraint.set_gradient(gradient)
+        self.optimizer.step()
+        self.batch += 1
+        self.sums += torch.tensor([float(loss) * len(points), len(points)], dtype=torch.float64)
+
+    def _working(self, points: Tensor) -> Tensor:
+        return self.coordinates.transform(points) if self.coordinates else points
+
+    def _end_epoch(self, bar: "tqdm[Any]") -> None:
+        loss = float(self.sums[0] / self.sums[1])
+        self._check_divergence(loss)
+        held_out = self._held_out_loss()
+        error = float(self.constraint.error())
+        for name, number in zip(self.history, (loss, held_out, error, self.seconds), strict=True):
+            self.history[name].append(number)
+        self.stale += 1
+        if held_out < (self.best[0] if self.best else math.inf):
+            self.best = held_out, self.constraint.frame.clone(), self.constraint.rest.detach().clone()
+            self.stale = 0
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.sums.zero_()
+        bar.update()
+        bar.set_postfix(loss=f"{loss:.4g}")
+        if self.options.verbose >= 2:
+            print(f"epoch {self.epoch}: loss {loss:.5g}, held-out loss {held_out:.5g}, orthonormality error {error:.2g}")
+
+    def _held_out_loss(self) -> float:
+        total, n = 0.0, 0
+        for points in moved(self.batches.validation(), self.device):
+            points = self._working(points)
+            total += float(mean_distance(points, *self.constraint.parts(), self.options.distance)) * len(points)
+            n += len(points)
+        return total / n if n else math.nan
+
+    def _check_divergence(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the loss is {loss}. Use a smaller "
+                f"lr than {self.options.lr:g}, or bring the data to working coordinates (centred, of unit scale) first."
+            )
+
+    def _out_of_patience(self) -> bool:
+        return self.options.patience is not None and self.stale >= self.options.patience
+
+    def _is_due(self, steps: int, seconds: float) -> bool:
+        if self.path is None:
+            return False
+        if self.options.checkpoint_steps is not None:
+            return steps >= self.options.checkpoint_steps
+        return seconds >= 60 * self.options.checkpoint_minutes
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        self._check_divergence(float(self.sums[0]))
+        names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
+        state = {name: getattr(self, name) for name in names}
+        state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
+        write_checkpoint(self.path, state | {"optimizer": self.optimizer.state_dict()})
+
+    def _resume(self, path: Path) -> None:
+        state = read_checkpoint(path)
+        if state is None:
+            return
+        theirs = state.pop("fingerprint")
+        if theirs != self.fingerprint:
+            other = [name for name in self.fingerprint if theirs.get(name) != self.fingerprint[name]]
+            raise ValueError(
+                f"the checkpoint {path} belongs to another run, which differs in {', '.join(other)}; use another file, or "
+                "remove this one to start anew"
+            )
+        self._put(state.pop("frame"), state.pop("rest"))
+        self.optimizer.load_state_dict(state.pop("optimizer"))
+        for name, saved in state.items():
+            setattr(self, name, saved)
+
+    def _put(self, frame: Tensor, rest: Tensor) -> None:
+        self.constraint.frame.copy_(frame)
+        self.constraint.rest.copy_(rest)
+
+
+def _batches(data: Data, options: TrainingOptions, dtype: torch.dtype) -> tuple[RowBatches | LoaderBatches, str]:
+    """Return the batches, and a signature by which other data would be noticed."""
+    if not hasattr(data, "shape") and not isinstance(data, str | PathLike):
+        if options.validation_fraction:
+            raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
+        return LoaderBatches(data, dtype), "loader"
+    rows = Rows(data)  # type: ignore[arg-type]  # what has a shape is an array or a tensor
+    every = round(1 / options.validation_fraction) if options.validation_fraction else 0
+    batches = RowBatches(rows, options.batch_size, options.seed, dtype, every)
+    some = rows.read(slice(None, None, max(1, rows.n_rows // 64)), torch.float64)
+    return batches, f"{rows.n_rows} x {rows.n_features}, {hashlib.sha256(some.numpy().tobytes()).hexdigest()}"
+
+
+def _fingerprint(options: TrainingOptions, start: Quadrics, signature: str) -> dict[str, str]:
+    compared = {f.name for f in fields(options) if f.compare}
+    named = {name: repr(option) for name, option in asdict(options).items() if name in compared}
+    return named | {"n_quadrics and n_features": f"{start.n_quadrics}, {start.n_features}", "the data": signature}
+
+
+def _progress(options: TrainingOptions) -> "tqdm[Any]":
+    return tqdm(total=options.epoch_num, disable=options.verbose != 1, unit="epoch", desc=f"quadrics, {options.constraint}")
