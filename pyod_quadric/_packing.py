@@ -44,8 +44,8 @@ def pack(matrices: Tensor) -> Tensor:
     """
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2] or matrices.shape[-1] == 0:
         raise ValueError(f"pack needs square matrices of shape (..., d, d) with d >= 1, got {tuple(matrices.shape)}")
-    row, column, weight = _upper_triangle(matrices.shape[-1], matrices)
-    return matrices[..., row, column] * weight
+    d = matrices.shape[-1]
+    return matrices.flatten(-2).index_select(-1, upper_places(d, matrices.device)) * packing_weights(d, matrices)
 
 
 def unpack(packed: Tensor) -> Tensor:
@@ -66,13 +66,9 @@ def unpack(packed: Tensor) -> Tensor:
     tensor([[1., 0.],
             [0., 3.]])
     """
-    n_features = features_of_packed_size(packed.shape[-1])
-    row, column, weight = _upper_triangle(n_features, packed)
-    entries = packed / weight
-    matrices = packed.new_zeros(*packed.shape[:-1], n_features, n_features)
-    matrices[..., row, column] = entries
-    matrices[..., column, row] = entries
-    return matrices
+    d = features_of_packed_size(packed.shape[-1])
+    entries = packed / packing_weights(d, packed)
+    return entries.index_select(-1, packed_places(d, packed.device)).reshape(*packed.shape[:-1], d, d)
 
 
 def pack_outer(points: Tensor) -> Tensor:
@@ -86,12 +82,26 @@ def pack_outer(points: Tensor) -> Tensor:
     -------
     Tensor of shape (n, d (d + 1) / 2)
     """
-    row, column, weight = _upper_triangle(points.shape[-1], points)
-    return points[:, row] * points[:, column] * weight
+    d = points.shape[1]
+    row, column = torch.triu_indices(d, d, device=points.device).unbind()
+    return points.index_select(1, row) * points.index_select(1, column) * packing_weights(d, points)
 
 
-def _upper_triangle(n_features: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the row and column of each packed entry, and its weight: 1 on the diagonal, sqrt 2 off it."""
-    row, column = torch.triu_indices(n_features, n_features, device=like.device)
-    weight = torch.full_like(row, 2, dtype=like.dtype).sqrt().masked_fill(row == column, 1)
-    return row, column, weight
+def packing_weights(n_features: int, like: Tensor) -> Tensor:
+    """Return what each packed entry is times its matrix entry: 1 on the diagonal, sqrt 2 off it; shape (P,)."""
+    row, column = torch.triu_indices(n_features, n_features, device=like.device).unbind()
+    return torch.full_like(row, 2, dtype=like.dtype).sqrt().masked_fill(row == column, 1)
+
+
+def upper_places(n_features: int, device: torch.device) -> Tensor:
+    """Return where each packed entry stands in the flattened matrix, shape (P,)."""
+    row, column = torch.triu_indices(n_features, n_features, device=device).unbind()
+    return row * n_features + column
+
+
+def packed_places(n_features: int, device: torch.device) -> Tensor:
+    """Return which packed entry stands at each place of the flattened matrix, shape (d²,)."""
+    index = torch.arange(n_features, device=device)
+    low, high = torch.minimum(index.unsqueeze(1), index), torch.maximum(index.unsqueeze(1), index)
+    # Row i of the upper triangle begins after rows of d, d - 1, ..., d - i + 1 entries.
+    return (low * n_features - low * (low - 1) // 2 + high - low).flatten()

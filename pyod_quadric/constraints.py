@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from pyod_quadric._packing import pack, packed_size
+from pyod_quadric._packing import packed_places, packed_size, packing_weights, upper_places
 from pyod_quadric.objective import Gradient
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar
@@ -39,12 +39,8 @@ class Constraint(ABC):
             raise ValueError(f"inner_product must be one of {get_args(InnerProduct)}, got {inner_product!r}")
         d = quadrics.n_features
         self._size = packed_size(d)
-        row, column = torch.triu_indices(d, d, device=quadrics.device)
-        self._upper = row * d + column  # where each packed entry stands in the flat matrix
-        places = torch.empty(d, d, dtype=torch.long, device=quadrics.device)
-        places[row, column] = places[column, row] = torch.arange(self._size, device=quadrics.device)
-        self._places = places.flatten()  # which packed entry stands at each place of the flat matrix
-        ones = pack(torch.ones_like(quadrics.quadratic[0]))
+        self._upper, self._places = upper_places(d, quadrics.device), packed_places(d, quadrics.device)
+        ones = packing_weights(d, quadrics.quadratic)
         if inner_product == "hs":
             self._weights = ones  # (P,), entry of the frame over entry of the matrix
             frame, rest = quadrics.packed(), torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1)

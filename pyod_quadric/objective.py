@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from pyod_quadric.quadrics import BLOCK_NUMBERS, evaluate, hs_norm, slices
+from pyod_quadric.quadrics import BLOCK_NUMBERS, evaluate, hs_norm
 
 Distance = Literal["second_order", "first_order", "algebraic", "squared_algebraic"]
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -55,8 +55,7 @@ def mean_distance(
     tensor(1.5000)
     """
     total = points.new_zeros(())
-    for block in _quadric_blocks(points, linear):
-        parts = quadratic[block], linear[block], constant[block]
+    for parts in _blocks(points, quadratic, linear, constant):
         _, values, norms = evaluate(points, *parts)
         total += _derivatives(values, norms, hs_norm(parts[0]), distance).distance.sum()
     return total / len(points)
@@ -83,9 +82,8 @@ def mean_distance_and_gradient(
     """
     out = out or Gradient(torch.empty_like(quadratic), torch.empty_like(linear), torch.empty_like(constant))
     total = points.new_zeros(())
-    for block in _quadric_blocks(points, linear):
-        parts = quadratic[block], linear[block], constant[block]
-        total += _write_gradient(points, *parts, distance, Gradient(*(part[block] for part in out)))
+    for parts, gradient in zip(_blocks(points, quadratic, linear, constant), _blocks(points, *out), strict=True):
+        total += _write_gradient(points, *parts, distance, Gradient(*gradient))
     return total / len(points), out
 
 
@@ -100,19 +98,19 @@ def _write_gradient(
     alpha = derivatives.alpha / n
     weighted = alpha.T @ points  # (m, d), Σ α x
     if derivatives.gamma is None:
-        rows = alpha[:, :, None] * points[:, None, :]
+        rows = alpha.unsqueeze(2) * points.unsqueeze(1)
         torch.mul(weighted, 1, out=out.linear)
     else:
-        rows = halves.mul_((derivatives.gamma / n)[:, :, None])
+        rows = halves.mul_((derivatives.gamma / n).unsqueeze(2))
         torch.add(weighted, rows.sum(dim=0), alpha=0.5, out=out.linear)
-        rows.addcmul_(alpha[:, :, None], points[:, None, :])  # (n, m, d), α x + γ h
+        rows.addcmul_(alpha.unsqueeze(2), points.unsqueeze(1))  # (n, m, d), α x + γ h
     product = (rows.flatten(1).T @ points).reshape(quadratic.shape)
     torch.add(product, product.mT, out=out.quadratic)
     out.quadratic.mul_(0.5)
     torch.sum(alpha, dim=0, out=out.constant)
     if derivatives.by_norm is not None:
         by_norm = torch.where(hs_norms > 0, derivatives.by_norm.sum(dim=0) / (n * hs_norms), 0)
-        out.quadratic.addcmul_(quadratic, by_norm[:, None, None])
+        out.quadratic.addcmul_(quadratic, by_norm.reshape(-1, 1, 1))
     return derivatives.distance.sum()
 
 
@@ -139,6 +137,7 @@ def _inverse(numbers: Tensor) -> Tensor:
     return torch.where(numbers > 0, 1 / numbers, 0)
 
 
-def _quadric_blocks(points: Tensor, linear: Tensor) -> Iterator[slice]:
-    """Cut the quadrics so that one block of half gradients stays in the cache."""
-    return slices(len(linear), max(1, BLOCK_NUMBERS // max(1, points.numel())))
+def _blocks(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Cut tensors along the quadrics so that one block of half gradients stays in the cache."""
+    width = max(1, BLOCK_NUMBERS // max(1, points.numel()))
+    return zip(torch.split(quadratic, width), torch.split(linear, width), torch.split(constant, width), strict=True)

@@ -1,13 +1,12 @@
 """Collections of quadratic polynomials ``f(x) = xᵀ A x + b·x + c``, whose zero sets are the quadrics."""
 
-from collections.abc import Iterator
 from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear as affine
 
-from pyod_quadric._packing import features_of_packed_size, pack, packed_size, unpack
+from pyod_quadric._packing import features_of_packed_size, pack, packed_size, packing_weights, unpack
 
 # Rows and numbers of one block of gradients: large enough for a fast matrix product, small enough that the block is
 # reduced to values and norms while it is still in the cache.
@@ -80,7 +79,7 @@ class Quadrics:
         if n_features < 1:
             raise ValueError("coefficients of polynomials in at least one variable have 3 or more columns, got 1")
         size = packed_size(n_features)
-        weights = pack(coefficients.new_ones(n_features, n_features))
+        weights = packing_weights(n_features, coefficients)
         return cls(
             quadratic=unpack(coefficients[:, :size] / weights),
             linear=coefficients[:, size:-1],
@@ -89,9 +88,9 @@ class Quadrics:
 
     def coefficients(self) -> Tensor:
         """Return the monomial coefficients v(f), shape (m, D); the inverse of :meth:`from_coefficients`."""
-        # The coefficient of x_i x_j is 2 A_ij for i < j and the packed entry sqrt 2 A_ij: the packing of ones is their ratio.
-        weights = pack(self.quadratic.new_ones(self.n_features, self.n_features))
-        return torch.cat([self.packed() * weights, self.linear, self.constant[:, None]], dim=1)
+        # The coefficient of x_i x_j is 2 A_ij for i < j, and the packed entry sqrt 2 A_ij.
+        weights = packing_weights(self.n_features, self.quadratic)
+        return torch.cat([self.packed() * weights, self.linear, self.constant.unsqueeze(1)], dim=1)
 
     @property
     def n_quadrics(self) -> int:
@@ -225,8 +224,9 @@ def values_and_gradient_norms(points: Tensor, quadratic: Tensor, linear: Tensor,
     """Return every value and gradient norm, both (n, m), in blocks, unchecked."""
     width = max(1, BLOCK_NUMBERS // (BLOCK_ROWS * points.shape[1]))
     values, norms = [], []
-    for rows in slices(len(points), BLOCK_ROWS):
-        blocks = [evaluate(points[rows], quadratic[k], linear[k], constant[k]) for k in slices(len(linear), width)]
+    parts = list(zip(*(torch.split(part, width) for part in (quadratic, linear, constant)), strict=True))
+    for rows in torch.split(points, BLOCK_ROWS):
+        blocks = [evaluate(rows, *part) for part in parts]
         values.append(torch.cat([block[1] for block in blocks], dim=1))
         norms.append(torch.cat([block[2] for block in blocks], dim=1))
     return torch.cat(values), 2 * torch.cat(norms)
@@ -238,7 +238,7 @@ def evaluate(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor
     ``h = A x + b / 2`` and ``f = (h + b / 2)·x + c``.
     """
     halves = half_gradients(points, quadratic, linear)
-    values = torch.addmm(constant, points, linear.T, alpha=0.5) + (halves @ points[:, :, None]).squeeze(-1)
+    values = torch.addmm(constant, points, linear.T, alpha=0.5) + (halves @ points.unsqueeze(2)).squeeze(-1)
     return halves, values, torch.linalg.vector_norm(halves, dim=2)
 
 
@@ -253,11 +253,6 @@ def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor:
     # The matrices are symmetric, so their rows stacked to (m d, d) serve as the transposed factor without a copy.
     halves: Tensor = affine(points, quadratic.flatten(0, 1), linear.flatten() / 2)
     return halves.reshape(-1, *linear.shape)
-
-
-def slices(length: int, step: int) -> Iterator[slice]:
-    """Cut ``range(length)`` into slices of at most ``step``; one empty slice when there is nothing to cut."""
-    return (slice(start, start + step) for start in range(0, max(length, 1), step))
 
 
 def _check_form(quadratic: Tensor, linear: Tensor, constant: Tensor) -> None:

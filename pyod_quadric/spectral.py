@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pyod_quadric._packing import features_of_packed_size, pack, pack_outer, packed_size, unpack
+from pyod_quadric._packing import features_of_packed_size, pack_outer, packed_size, packing_weights, unpack
 from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
 
 InnerProduct = Literal["hs", "coefficient", "gradient"]
@@ -78,7 +78,7 @@ def feature_moments(blocks: Iterable[Tensor]) -> Tensor:
     for block in blocks:
         size = packed_size(block.shape[1] + 1)
         for part in torch.split(block.to(torch.float64), max(1, BLOCK_NUMBERS // size)):
-            features = torch.cat([pack_outer(part), part, torch.ones_like(part[:, :1])], dim=1)
+            features = torch.cat([pack_outer(part), part, part.new_ones(len(part), 1)], dim=1)
             total = features.T @ features if total is None else total.addmm_(features.T, features)
         n += len(block)
     if total is None:
@@ -89,8 +89,8 @@ def feature_moments(blocks: Iterable[Tensor]) -> Tensor:
 def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct) -> Quadrics:
     d = points.shape[1]
     _warn_if_underdetermined(points, torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d)))
-    # φ holds x_i x_j times sqrt 2 for i < j, the packing of a matrix of ones; the monomials do not.
-    weights = torch.cat([pack(points.new_ones(d, d)), points.new_ones(d + 1)])
+    # φ holds x_i x_j times sqrt 2 for i < j; the monomials do not.
+    weights = torch.cat([packing_weights(d, points), points.new_ones(d + 1)])
     moments = feature_moments([points]) / weights / weights[:, None]
     return Quadrics.from_coefficients(torch.linalg.eigh(moments).eigenvectors[:, :n_quadrics].T)
 

@@ -1,0 +1,64 @@
+"""Nothing creates a tensor on another device than its input's.
+
+There is no accelerator here. Fake tensors that claim to be on ``cuda`` run every operation without data and raise when devices
+are mixed, which shows placement, not results.
+"""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pyod_quadric._packing import pack, pack_outer, unpack
+from pyod_quadric.distances import second_order_from
+from pyod_quadric.objective import DISTANCES, mean_distance, mean_distance_and_gradient
+from pyod_quadric.preprocessing import WorkingCoordinates, mean_and_covariance, normalized
+from pyod_quadric.quadrics import Quadrics, hs_norm, values_and_gradient_norms
+from pyod_quadric.spectral import feature_moments
+from pyod_quadric.stiefel import gram, orthonormality_error
+
+N, M, D = 7, 3, 4
+
+
+@pytest.fixture
+def cuda():
+    """Return a function that makes fake CUDA tensors."""
+    with FakeTensorMode():
+        yield lambda *shape: torch.empty(*shape, device="cuda")
+
+
+def parts(cuda):
+    return cuda(M, D, D), cuda(M, D), cuda(M)
+
+
+def test_fake_tensors_notice_mixed_devices(cuda):
+    with pytest.raises(RuntimeError, match="devices"):
+        values_and_gradient_norms(torch.empty(N, D), *parts(cuda))
+
+
+def test_geometry(cuda):
+    quadrics = Quadrics(*parts(cuda), check_values=False)
+    values, norms = values_and_gradient_norms(cuda(N, D), *parts(cuda))
+    distances = second_order_from(values, norms, hs_norm(quadrics.quadratic))
+    results = [values, norms, distances, quadrics.packed(), quadrics.coefficients(), quadrics.hs_inner(quadrics)]
+    results += [unpack(pack(cuda(M, D, D))), pack_outer(cuda(N, D))]
+    assert {result.device.type for result in results} == {"cuda"}
+    assert distances.shape == (N, M)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_objective(cuda, distance):
+    value, gradient = mean_distance_and_gradient(cuda(N, D), *parts(cuda), distance)
+    results = [value, *gradient, mean_distance(cuda(N, D), *parts(cuda), distance)]
+    assert {result.device.type for result in results} == {"cuda"}
+
+
+def test_preprocessing(cuda):
+    working = WorkingCoordinates(torch.empty(D), torch.empty(2, D), True, torch.empty(D))  # kept on the CPU
+    results = [working.transform(cuda(N, D)), normalized(cuda(N, D)), *mean_and_covariance([cuda(N, D), cuda(N, D)])]
+    assert {result.device.type for result in results} == {"cuda"}
+
+
+def test_moments_and_frames(cuda):
+    results = [feature_moments([cuda(N, D), cuda(N, D)]), gram(cuda(N, M)), orthonormality_error(cuda(N, M))]
+    results.append(torch.linalg.solve_triangular(gram(cuda(N, M)), cuda(N, M), upper=True, left=False))
+    assert {result.device.type for result in results} == {"cuda"}

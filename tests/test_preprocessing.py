@@ -1,0 +1,93 @@
+"""Working coordinates forget isometries and scale, and compose to one affine map."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyod_quadric import Quadrics
+from pyod_quadric.preprocessing import fit_working_coordinates, mean_and_covariance, normalized
+from tests.strategies import ISOMETRY_KINDS, integers, isometries
+
+
+@st.composite
+def skew_clouds(draw):
+    """Draw a float64 cloud whose principal axes and their signs are determined, shape (n, d)."""
+    d = draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    cloud = rng.exponential(size=(60, d)) * 1.5 ** np.arange(d)
+    return torch.tensor(cloud + draw(integers(d)))
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("kind", ISOMETRY_KINDS)
+@given(cloud=skew_clouds(), data=st.data(), scale=st.sampled_from([1.0, 0.01, 1000.0]))
+def test_coordinates_forget_isometries_and_scale(cloud, kind, data, scale, whiten):
+    matrix, shift = data.draw(isometries(kind, cloud.shape[1])).tensors(torch.float64)
+    moved = scale * (cloud @ matrix.T + shift)
+    here = fit_working_coordinates(lambda: [cloud], whiten=whiten).transform(cloud)
+    there = fit_working_coordinates(lambda: [moved], whiten=whiten).transform(moved)
+    np.testing.assert_allclose(there, here, atol=1e-8)
+
+
+@given(cloud=skew_clouds(), size=st.integers(1, 70), principal=st.booleans())
+def test_blocks_change_nothing(cloud, size, principal):
+    whole = fit_working_coordinates(lambda: [cloud], principal=principal)
+    blocks = fit_working_coordinates(lambda: [*torch.split(cloud, size), cloud[:0]], principal=principal)
+    np.testing.assert_allclose(blocks.transform(cloud), whole.transform(cloud), atol=1e-9)
+
+
+@given(cloud=skew_clouds(), size=st.integers(1, 70))
+def test_mean_and_covariance_equal_numpy(cloud, size):
+    mean, covariance = mean_and_covariance(torch.split(cloud, size))
+    np.testing.assert_allclose(mean, cloud.numpy().mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(covariance, np.cov(cloud.numpy().T, bias=True).reshape(covariance.shape), atol=1e-9)
+
+
+def test_a_large_mean_does_not_hide_a_small_covariance():
+    cloud = torch.tensor([[1e8 - 1.0], [1e8], [1e8 + 1.0]], dtype=torch.float64)
+    assert mean_and_covariance(torch.split(cloud, 1))[1].item() == pytest.approx(2 / 3, rel=1e-6)
+
+
+@given(cloud=skew_clouds(), whiten=st.booleans(), principal=st.booleans(), data=st.data())
+def test_quadrics_in_input_space_have_the_same_values(cloud, whiten, principal, data):
+    n_components = data.draw(st.integers(1, cloud.shape[1]))
+    working = fit_working_coordinates(lambda: [cloud], n_components, whiten=whiten, principal=principal)
+    k = len(working.matrix)
+    half = torch.tensor(data.draw(integers(k, k)))
+    quadrics = Quadrics((half + half.T)[None], half[:1] + 1, torch.ones(1, dtype=torch.float64))
+    expected = quadrics.values(working.transform(cloud))
+    np.testing.assert_allclose(working.in_input_space(quadrics).values(cloud), expected, rtol=1e-6, atol=1e-7)
+
+
+@given(cloud=skew_clouds())
+def test_coordinates_are_centred_uncorrelated_and_of_unit_scale(cloud):
+    working = fit_working_coordinates(lambda: [cloud])
+    _, covariance = mean_and_covariance([working.transform(cloud)])
+    np.testing.assert_allclose(covariance - covariance.diag().diag(), np.zeros(covariance.shape), atol=1e-9)
+    assert covariance.diag().mean().item() == pytest.approx(1)
+    assert (covariance.diag().diff() <= 1e-12).all()
+    expected = np.linalg.eigvalsh(np.cov(cloud.numpy().T, bias=True).reshape(2 * cloud.shape[1:]))
+    np.testing.assert_allclose(working.variances, expected[::-1], atol=1e-9)
+
+
+def test_axes_without_variance_are_left_out():
+    line = torch.tensor([[0.0, 0.0, 1.0], [1.0, 2.0, 1.0], [4.0, 8.0, 1.0]])
+    assert fit_working_coordinates(lambda: [line]).transform(line).shape == (3, 1)
+
+
+def test_normalization_divides_rows_by_their_norms():
+    rows = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    assert normalized(rows).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]
+    cloud = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    plain = fit_working_coordinates(lambda: [normalized(cloud)])
+    built_in = fit_working_coordinates(lambda: [cloud], normalize=True)
+    np.testing.assert_allclose(built_in.transform(5 * cloud), plain.transform(normalized(cloud)), atol=1e-5)
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="all rows are equal"):
+        fit_working_coordinates(lambda: [torch.ones(5, 2)])
+    with pytest.raises(ValueError, match="no rows"):
+        fit_working_coordinates(list)

@@ -1,0 +1,299 @@
+"""The loop fits, stops, remembers, diverges loudly, and goes on after a kill as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from pyod_quadric import Quadrics, second_order_distance, training
+from pyod_quadric.initial import random_quadrics, spectral_quadrics
+from pyod_quadric.preprocessing import fit_working_coordinates
+from pyod_quadric.training import TrainingOptions, train
+
+CONSTRAINTS = ["penalty", "stiefel"]
+OPTIMIZERS = ["sgd", "adam"]
+
+
+def torus(n=600, noise=0.02, seed=0):
+    """Points near the product of two circles in R^4, an intersection of two quadrics; (n, 4) float64."""
+    generator = torch.Generator().manual_seed(seed)
+    angles = 6.3 * torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    points = torch.stack([angles[:, 0].cos(), angles[:, 0].sin(), angles[:, 1].cos(), angles[:, 1].sin()], dim=1)
+    return points + noise * torch.randn(n, 4, generator=generator, dtype=torch.float64)
+
+
+def start(m=2, d=4, seed=1, dtype=torch.float64):
+    return random_quadrics(m, d, torch.Generator().manual_seed(seed), dtype)
+
+
+def options(**changes):
+    return TrainingOptions(**({"epoch_num": 3, "batch_size": 64, "lr": 0.05} | changes))
+
+
+def assert_same(one: Quadrics, other: Quadrics):
+    for name in ("quadratic", "linear", "constant"):
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
+
+
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_finds_the_quadrics_of_a_torus(constraint, optimizer_name):
+    lr = {"sgd": 0.05, "adam": 0.02 if constraint == "penalty" else 0.1}[optimizer_name]
+    trained = train(torus(), start(), options(constraint=constraint, optimizer_name=optimizer_name, lr=lr, epoch_num=60))
+    fresh = torus(seed=5)
+    near = second_order_distance(fresh, trained.quadrics).mean()
+    far = second_order_distance(1.3 * fresh, trained.quadrics).mean()
+    assert near < 0.04 < 4 * near < far
+    np.testing.assert_allclose(trained.quadrics.hs_inner(trained.quadrics), np.eye(2), atol=0.05)
+
+
+def test_spectral_start_is_already_close():
+    cloud = torus()
+    quadrics = spectral_quadrics([cloud[:200], cloud[200:]], 2)
+    np.testing.assert_allclose(quadrics.hs_inner(quadrics), np.eye(2), atol=1e-10)
+    assert second_order_distance(cloud, quadrics).mean() < 0.04
+
+
+@pytest.mark.parametrize("distance", ["second_order", "first_order", "algebraic", "squared_algebraic"])
+@pytest.mark.parametrize("inner_product", ["hs", "coefficient"])
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_every_combination_reduces_its_loss(constraint, inner_product, distance):
+    quadrics = spectral_quadrics([torus()], 2)
+    shifted = Quadrics(quadrics.quadratic, quadrics.linear + 0.2, quadrics.constant)
+    changes = {"constraint": constraint, "inner_product": inner_product, "distance": distance}
+    losses = train(torus(), shifted, options(**changes, lr=0.01, epoch_num=8)).history["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_history_has_an_entry_an_epoch():
+    history = train(torus(), start(), options(epoch_num=4, validation_fraction=0.1)).history
+    assert {name: len(entries) for name, entries in history.items()} == {
+        "loss": 4,
+        "held_out_loss": 4,
+        "orthonormality_error": 4,
+        "seconds": 4,
+    }
+    assert np.isfinite(list(history.values())).all()
+    assert history["seconds"] == sorted(history["seconds"])
+    assert np.isnan(train(torus(), start(), options(epoch_num=1)).history["held_out_loss"]).all()
+
+
+def test_no_epochs_return_the_orthonormal_start():
+    trained = train(torus(), start(), options(epoch_num=0))
+    assert trained.history["loss"] == []
+    np.testing.assert_allclose(trained.quadrics.quadratic, start().quadratic, atol=1e-12)
+
+
+def test_early_stop_returns_the_best():
+    """With far too large steps the loss goes up and down, so the last epoch is not the best."""
+    cloud = torus()
+    restless = options(lr=0.6, schedule="constant", epoch_num=50, validation_fraction=0.2, patience=3, constraint="stiefel")
+    trained = train(cloud, start(), restless)
+    losses = trained.history["held_out_loss"]
+    assert len(losses) < 50
+    assert np.argmin(losses) == len(losses) - 4
+    held_out = second_order_distance(cloud[::5], trained.quadrics).sum(dim=1).mean()
+    assert float(held_out) == pytest.approx(min(losses))
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_two_runs_agree_bit_for_bit(constraint):
+    runs = [train(torus(), start(), options(constraint=constraint)) for _ in range(2)]
+    assert_same(runs[0].quadrics, runs[1].quadrics)
+    other = train(torus(), start(), options(constraint=constraint, seed=1))
+    assert not torch.equal(other.quadrics.quadratic, runs[0].quadrics.quadratic)
+
+
+def global_states():
+    return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002, to leave alone
+
+
+def test_global_generators_are_left_alone():
+    before = global_states()
+    train(torus(), start(), options())
+    assert global_states() == before
+
+
+def test_all_sources_train_the_same(tmp_path):
+    cloud = torus().numpy()
+    np.save(tmp_path / "cloud.npy", cloud)
+    expected = train(cloud, start(), options()).quadrics
+    for source in (torch.tensor(cloud), tmp_path / "cloud.npy", np.load(tmp_path / "cloud.npy", mmap_mode="r")):
+        assert_same(train(source, start(), options()).quadrics, expected)
+
+
+def test_loaders_train():
+    loader = DataLoader(TensorDataset(torus()), batch_size=64)
+    trained = train(loader, start(), options(epoch_num=20))
+    assert trained.history["loss"][-1] < 0.5 * trained.history["loss"][0]
+
+
+def test_rows_are_brought_to_working_coordinates():
+    cloud = 100 * torus() + 7
+    working = fit_working_coordinates(lambda: [cloud])
+    direct = train(working.transform(cloud), start(), options())
+    mapped = train(cloud, start(), options(), working)
+    np.testing.assert_allclose(mapped.quadrics.quadratic, direct.quadrics.quadratic, atol=1e-9)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_training_in_working_coordinates_is_equivariant(constraint):
+    """Rotate, reflect, shift and scale the cloud: the trained distances are the same."""
+    cloud = torus() * torch.tensor([1.0, 1.3, 1.7, 2.1], dtype=torch.float64)
+    cloud = cloud + 0.3 * cloud.square()  # so that the axes and their signs are determined
+    generator = torch.Generator().manual_seed(2)
+    matrix = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64)).Q
+    moved = 3 * (cloud @ matrix.T + 5)
+
+    def distances(points):
+        working = fit_working_coordinates(lambda: [points])
+        trained = train(points, start(), options(constraint=constraint, optimizer_name="adam", lr=0.01), working)
+        return second_order_distance(working.transform(points), trained.quadrics)
+
+    np.testing.assert_allclose(distances(moved), distances(cloud), rtol=1e-6, atol=1e-9)
+
+
+def test_verbosity(capsys):
+    train(torus(), start(), options())
+    assert capsys.readouterr() == ("", "")
+    train(torus(), start(), options(verbose=1))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "quadrics, penalty: 100%" in err
+    assert "loss=" in err
+    train(torus(), start(), options(verbose=2))
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [line.split(":")[0] for line in out.splitlines()] == ["epoch 1", "epoch 2", "epoch 3"]
+
+
+def test_divergence_is_an_error_that_says_what_to_change(tmp_path):
+    path = tmp_path / "run.ckpt"
+    with pytest.raises(FloatingPointError, match=r"diverged in epoch \d of 9: .* smaller lr than 1e\+08"):
+        train(torus(), start(), options(lr=1e8, epoch_num=9, checkpoint=path, checkpoint_steps=10**6))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_an_interrupted_run_goes_on_bit_for_bit(constraint, tmp_path):
+    """Stop between two checkpoints in the middle of an epoch, and go on."""
+    cloud = torus()
+    full = options(constraint=constraint, epoch_num=4, validation_fraction=0.1, patience=3)
+    expected = train(cloud, start(), full)
+    changes = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_steps": 3}
+    kept = TrainingOptions(**{**vars(full), **changes})
+    with pytest.MonkeyPatch.context() as patch:
+        steps = iter(range(13))
+        original = training.mean_distance_and_gradient
+
+        def failing(*args, **kwargs):
+            if next(steps, None) is None:
+                raise KeyboardInterrupt
+            return original(*args, **kwargs)
+
+        patch.setattr(training, "mean_distance_and_gradient", failing)
+        with pytest.raises(KeyboardInterrupt):
+            train(cloud, start(), kept)
+    resumed = train(cloud, start(), kept)
+    assert_same(resumed.quadrics, expected.quadrics)
+    assert resumed.history["loss"] == expected.history["loss"]
+    assert_same(train(cloud, start(), kept).quadrics, expected.quadrics)  # and a finished run is not run again
+
+
+SCRIPT = """
+import sys, time
+import torch
+from pyod_quadric import training
+from tests.test_training import torus, start, options
+
+original = training.mean_distance_and_gradient
+def slow(*args, **kwargs):
+    time.sleep(0.002)
+    return original(*args, **kwargs)
+training.mean_distance_and_gradient = slow
+print("started", flush=True)
+kept = options(constraint=sys.argv[1], epoch_num=12, checkpoint=sys.argv[2], checkpoint_steps=1)
+result = training.train(torus(), start(), kept)
+torch.save([result.quadrics.quadratic, result.quadrics.linear, result.quadrics.constant], sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_a_run_killed_at_any_moment_ends_bit_identical(constraint, tmp_path):
+    """Real processes, real SIGKILLs at random moments, until one run gets through."""
+    command = [sys.executable, "-c", SCRIPT, constraint, tmp_path / "run.ckpt", tmp_path / "result.pt"]
+    delays = np.random.default_rng(0).uniform(0.0, 0.25, size=6)
+    killed = 0
+    for delay in [*delays, None]:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+            process.stdout.readline()
+            if delay is not None:
+                time.sleep(delay)
+                killed += process.poll() is None
+                process.send_signal(signal.SIGKILL)
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0
+    assert killed >= 2
+    expected = train(torus(), start(), options(constraint=constraint, epoch_num=12)).quadrics
+    assert_same(Quadrics(*torch.load(tmp_path / "result.pt")), expected)
+
+
+def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
+    path = tmp_path / "run.ckpt"
+    train(torus(), start(), options(checkpoint=path))
+    content = path.read_bytes()
+    for data, quadrics, changes, message in (
+        (torus(seed=1), start(), {}, "differs in the data"),
+        (torus()[:500], start(), {}, "differs in the data"),
+        (torus(), start(m=3), {}, "differs in n_quadrics and n_features"),
+        (torus(), start(), {"lr": 0.01}, "differs in lr"),
+        (torus(), start(), {"constraint": "stiefel"}, "differs in constraint"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(data, quadrics, options(checkpoint=path, **changes))
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"constraint": "soft"}, r"constraint must be one of \('penalty', 'stiefel'\), got 'soft'"),
+        ({"distance": "third"}, "distance must be one of"),
+        ({"inner_product": "l2"}, "inner_product must be one of"),
+        ({"optimizer_name": "lbfgs"}, "optimizer_name must be one of"),
+        ({"schedule": "linear"}, "schedule must be one of"),
+        ({"epoch_num": -1}, "epoch_num must be at least 0, got -1"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"lr": 0.0}, "lr must be positive, got 0"),
+        ({"lr": float("nan")}, "lr must be positive, got nan"),
+        ({"momentum": 1.0}, "momentum must be at least 0 and less than 1"),
+        ({"validation_fraction": 0.7}, "validation_fraction must be from 0 to 0.5"),
+        ({"patience": 3}, "set validation_fraction"),
+        ({"patience": 0, "validation_fraction": 0.1}, "patience must be at least 1"),
+        ({"checkpoint_steps": 0}, "checkpoint_steps must be at least 1"),
+    ],
+)
+def test_options_refuse(changes, message):
+    with pytest.raises(ValueError, match=message):
+        options(**changes)
+
+
+def test_training_refuses():
+    with pytest.raises(ValueError, match=r"from 1 to d \(d \+ 1\) / 2 = 3 for d = 2 features"):
+        random_quadrics(4, 2, torch.Generator())
+    with pytest.raises(ValueError, match="n and d at least 1"):
+        train(np.zeros((0, 4)), start(), options())
+    with pytest.raises(ValueError, match="rows cannot be held out of a loader"):
+        train([torus()], start(), options(validation_fraction=0.1))
+    bad = torus()
+    bad[123, 2] = torch.nan
+    with pytest.raises(ValueError, match="row 123 holds NaN"):
+        train(bad, start(), options())
