@@ -13,8 +13,24 @@ The modules, from the ground up; each imports only from those above it:
     algebraic, first-order and second-order distance from points to quadrics
 ``geometric``
     the exact distance to a single quadric
+``objective``
+    the mean distance and its gradient, written out
 ``spectral``
     quadrics in closed form: kernel PCA, its Hilbert-Schmidt version, Taubin's version
+``stiefel``
+    orthonormal frames, and a fast Stiefel manifold for geoopt
+``constraints``
+    orthonormality by penalty or on the manifold: the one place where the two differ
+``initial``
+    where training starts
+``preprocessing``
+    working coordinates, in which everything is equivariant
+``batches``
+    rows from arrays, memory maps, files and loaders
+``checkpoints``
+    states of a run that survive a kill
+``training``
+    :func:`train`: the loop
 """
 
 from pyod_quadric.distances import (
@@ -24,17 +40,30 @@ from pyod_quadric.distances import (
     second_order_distance,
 )
 from pyod_quadric.geometric import geometric_distance
+from pyod_quadric.initial import random_quadrics, spectral_quadrics, starting_quadrics
+from pyod_quadric.preprocessing import WorkingCoordinates, fit_working_coordinates
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.spectral import spectral_fit
+from pyod_quadric.stiefel import CholeskyStiefel
+from pyod_quadric.training import Trained, TrainingOptions, train
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CholeskyStiefel",
     "Quadrics",
+    "Trained",
+    "TrainingOptions",
+    "WorkingCoordinates",
     "algebraic_distance",
     "approximation_distance",
     "first_order_distance",
+    "fit_working_coordinates",
     "geometric_distance",
+    "random_quadrics",
     "second_order_distance",
     "spectral_fit",
+    "spectral_quadrics",
+    "starting_quadrics",
+    "train",
 ]

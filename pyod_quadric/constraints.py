@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from pyod_quadric._packing import packed_places, packed_size, packing_weights, upper_places
+from pyod_quadric._packing import packed_places, packed_size, packing_weights
 from pyod_quadric.objective import Gradient
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar
@@ -39,19 +39,21 @@ class Constraint(ABC):
             raise ValueError(f"inner_product must be one of {get_args(InnerProduct)}, got {inner_product!r}")
         d = quadrics.n_features
         self._size = packed_size(d)
-        self._upper, self._places = upper_places(d, quadrics.device), packed_places(d, quadrics.device)
-        ones = packing_weights(d, quadrics.quadratic)
+        self._places = packed_places(d, quadrics.device)
+        weights = packing_weights(d, quadrics.quadratic)
         if inner_product == "hs":
-            self._weights = ones  # (P,), entry of the frame over entry of the matrix
             frame, rest = quadrics.packed(), torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1)
+            self._pull_weights = None
         else:
-            self._weights = ones.square()
             frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
-        self._pull_weights = ones.square() / self._weights  # an entry off the diagonal stands twice in the matrix
+            self._pull_weights = 1 / weights  # a monomial coefficient is the packed entry times the weight
+            weights = weights.square()
+        self._entry_weights = 1 / weights  # (P,), entry of the matrix over entry of the frame
         self.frame = polar(frame.T).T.contiguous()  # (m, F)
         self.rest = Parameter(rest.contiguous(), requires_grad=False)  # (m, R)
         self._quadratic = torch.empty_like(quadrics.quadratic)
-        self._gradient = Gradient(*(torch.empty_like(part) for part in self.parts()))
+        packed = frame[:, : self._size]
+        self._gradient = Gradient(*(torch.empty_like(part) for part in (packed, quadrics.linear, quadrics.constant)))
 
     @property
     @abstractmethod
@@ -72,9 +74,8 @@ class Constraint(ABC):
 
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return quadratic (m, d, d), linear (m, d) and constant (m,) of the quadrics as they are now."""
-        entries = self.frame[:, : self._size] / self._weights
-        for matrix, packed in zip(self._quadratic, entries, strict=True):  # faster than all at once: they stay in cache
-            torch.index_select(packed, 0, self._places, out=matrix.view(-1))
+        for matrix, row in zip(self._quadratic, self.frame, strict=True):  # faster than all at once: they stay in the cache
+            torch.index_select(row[: self._size] * self._entry_weights, 0, self._places, out=matrix.view(-1))
         free = torch.cat([self.frame[:, self._size :], self.rest], dim=1)  # b and c, whichever holds them
         return self._quadratic, free[:, :-1].contiguous(), free[:, -1].contiguous()
 
@@ -90,15 +91,13 @@ class Constraint(ABC):
 
     def set_gradient(self, gradient: Gradient) -> Tensor:
         """Give the parameters their gradient from that by the parts, and return the penalty."""
-        by_frame = torch.empty_like(self.frame)
-        for matrix, packed in zip(gradient.quadratic, by_frame, strict=True):
-            torch.index_select(matrix.view(-1), 0, self._upper, out=packed[: self._size])
-        by_frame[:, : self._size] *= self._pull_weights
         free = torch.cat([gradient.linear, gradient.constant[:, None]], dim=1)
-        n_bound = self.frame.shape[1] - self._size
-        by_frame[:, self._size :] = free[:, :n_bound]
+        if self._pull_weights is None:
+            by_frame = gradient.packed
+        else:
+            by_frame = torch.cat([gradient.packed * self._pull_weights, free], dim=1)
         penalty = self.penalize(by_frame)
-        self.rest.grad = free[:, n_bound:].contiguous()
+        self.rest.grad = free[:, free.shape[1] - self.rest.shape[1] :]
         self.frame_parameter.grad = by_frame if self.frame_parameter.shape == by_frame.shape else by_frame.T
         return penalty
 

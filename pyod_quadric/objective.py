@@ -19,7 +19,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from pyod_quadric.quadrics import BLOCK_NUMBERS, evaluate, hs_norm
+from pyod_quadric._packing import packed_size, packing_weights, upper_places
+from pyod_quadric.quadrics import BLOCK_NUMBERS, evaluate, half_gradient_buffer, hs_norm
 
 Distance = Literal["second_order", "first_order", "algebraic", "squared_algebraic"]
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -35,9 +36,9 @@ class Derivatives(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """The gradient of the objective by each part of the quadrics, in their shapes."""
+    """The gradient of the objective by each part of the quadrics."""
 
-    quadratic: Tensor  # (m, d, d), symmetric
+    packed: Tensor  # (m, P), by the packed matrices
     linear: Tensor  # (m, d)
     constant: Tensor  # (m,)
 
@@ -54,9 +55,9 @@ def mean_distance(
     >>> mean_distance(torch.tensor([[1.0, 0.0], [2.0, 0.0]]), *circle, distance="algebraic")
     tensor(1.5000)
     """
-    total = points.new_zeros(())
+    total, buffer = points.new_zeros(()), _buffer(points, quadratic, linear)
     for parts in _blocks(points, quadratic, linear, constant):
-        _, values, norms = evaluate(points, *parts)
+        _, values, norms = evaluate(points, *parts, buffer)
         total += _derivatives(values, norms, hs_norm(parts[0]), distance).distance.sum()
     return total / len(points)
 
@@ -80,38 +81,48 @@ def mean_distance_and_gradient(
     out : Gradient, optional
         Where to write the gradient, so that a loop need not allocate it anew.
     """
-    out = out or Gradient(torch.empty_like(quadratic), torch.empty_like(linear), torch.empty_like(constant))
-    total = points.new_zeros(())
+    m, d = linear.shape
+    out = out or Gradient(linear.new_empty(m, packed_size(d)), torch.empty_like(linear), torch.empty_like(constant))
+    total, buffer = points.new_zeros(()), _buffer(points, quadratic, linear)
+    upper, weights = upper_places(d, points.device), packing_weights(d, points)
     for parts, gradient in zip(_blocks(points, quadratic, linear, constant), _blocks(points, *out), strict=True):
-        total += _write_gradient(points, *parts, distance, Gradient(*gradient))
+        distances, products = _block_gradient(points, *parts, distance, Gradient(*gradient), buffer)
+        # Symmetrised and packed one at a time, while they are in the cache.
+        for product, packed in zip(products, gradient[0], strict=True):
+            torch.index_select((product + product.T).flatten(), 0, upper, out=packed)
+            packed.mul_(weights)
+        total += distances
     return total / len(points), out
 
 
-def _write_gradient(
-    points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor, distance: Distance, out: Gradient
-) -> Tensor:
-    """Write the gradient for one block of quadrics and return its sum of distances."""
+def _block_gradient(
+    points: Tensor,
+    quadratic: Tensor,
+    linear: Tensor,
+    constant: Tensor,
+    distance: Distance,
+    out: Gradient,
+    buffer: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Write the gradient by b and c, and return the sum of distances and matrices whose sums with their transposes are ∂/∂A."""
     n = len(points)
-    halves, values, norms = evaluate(points, quadratic, linear, constant)
+    halves, values, norms = evaluate(points, quadratic, linear, constant, buffer)
     hs_norms = hs_norm(quadratic)
     derivatives = _derivatives(values, norms, hs_norms, distance)
     alpha = derivatives.alpha / n
-    weighted = alpha.T @ points  # (m, d), Σ α x
+    torch.sum(alpha, dim=0, out=out.constant)
+    torch.mm(alpha.T, points, out=out.linear)  # Σ α x
     if derivatives.gamma is None:
         rows = alpha.unsqueeze(2) * points.unsqueeze(1)
-        torch.mul(weighted, 1, out=out.linear)
     else:
         rows = halves.mul_((derivatives.gamma / n).unsqueeze(2))
-        torch.add(weighted, rows.sum(dim=0), alpha=0.5, out=out.linear)
+        out.linear.add_(rows.sum(dim=0), alpha=0.5)
         rows.addcmul_(alpha.unsqueeze(2), points.unsqueeze(1))  # (n, m, d), α x + γ h
-    product = (rows.flatten(1).T @ points).reshape(quadratic.shape)
-    torch.add(product, product.mT, out=out.quadratic)
-    out.quadratic.mul_(0.5)
-    torch.sum(alpha, dim=0, out=out.constant)
+    products = torch.mm(rows.flatten(1).T, points / 2).reshape(quadratic.shape)
     if derivatives.by_norm is not None:
-        by_norm = torch.where(hs_norms > 0, derivatives.by_norm.sum(dim=0) / (n * hs_norms), 0)
-        out.quadratic.addcmul_(quadratic, by_norm.reshape(-1, 1, 1))
-    return derivatives.distance.sum()
+        by_norm = torch.where(hs_norms > 0, derivatives.by_norm.sum(dim=0) / (2 * n * hs_norms), 0)
+        products.addcmul_(quadratic, by_norm.reshape(-1, 1, 1))
+    return derivatives.distance.sum(), products
 
 
 def _derivatives(values: Tensor, norms: Tensor, hs_norms: Tensor, distance: Distance) -> Derivatives:
@@ -139,5 +150,14 @@ def _inverse(numbers: Tensor) -> Tensor:
 
 def _blocks(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Cut tensors along the quadrics so that one block of half gradients stays in the cache."""
-    width = max(1, BLOCK_NUMBERS // max(1, points.numel()))
+    width = _width(points)
     return zip(torch.split(quadratic, width), torch.split(linear, width), torch.split(constant, width), strict=True)
+
+
+def _width(points: Tensor) -> int:
+    """Return how many quadrics a block has."""
+    return max(1, BLOCK_NUMBERS // max(1, points.numel()))
+
+
+def _buffer(points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor | None:
+    return half_gradient_buffer(len(points) * min(_width(points), len(linear)), points, quadratic, linear)

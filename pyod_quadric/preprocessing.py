@@ -30,6 +30,13 @@ class WorkingCoordinates:
         Whether rows are divided by their Euclidean norm first.
     variances : Tensor of shape (d,)
         The variance along all principal axes in input units, in descending order.
+
+    Examples
+    --------
+    >>> import torch
+    >>> halved = WorkingCoordinates(torch.ones(2), torch.eye(2) / 2, normalize=False, variances=torch.ones(2))
+    >>> halved.transform(torch.tensor([[3.0, 1.0]]))
+    tensor([[1., 0.]])
     """
 
     mean: Tensor

@@ -1,10 +1,10 @@
 """Collections of quadratic polynomials ``f(x) = xᵀ A x + b·x + c``, whose zero sets are the quadrics."""
 
+import math
 from dataclasses import InitVar, dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear as affine
 
 from pyod_quadric._packing import features_of_packed_size, pack, packed_size, packing_weights, unpack
 
@@ -224,20 +224,23 @@ def values_and_gradient_norms(points: Tensor, quadratic: Tensor, linear: Tensor,
     """Return every value and gradient norm, both (n, m), in blocks, unchecked."""
     width = max(1, BLOCK_NUMBERS // (BLOCK_ROWS * points.shape[1]))
     values, norms = [], []
-    parts = list(zip(*(torch.split(part, width) for part in (quadratic, linear, constant)), strict=True))
+    parts = list(zip(torch.split(quadratic, width), torch.split(linear, width), torch.split(constant, width), strict=True))
+    buffer = half_gradient_buffer(min(BLOCK_ROWS, len(points)) * min(width, len(linear)), points, quadratic, linear)
     for rows in torch.split(points, BLOCK_ROWS):
-        blocks = [evaluate(rows, *part) for part in parts]
+        blocks = [evaluate(rows, *part, buffer) for part in parts]
         values.append(torch.cat([block[1] for block in blocks], dim=1))
         norms.append(torch.cat([block[2] for block in blocks], dim=1))
     return torch.cat(values), 2 * torch.cat(norms)
 
 
-def evaluate(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def evaluate(
+    points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor, buffer: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return h = ∇f / 2 (n, m, d), f (n, m) and ‖h‖ (n, m), all from one matrix product.
 
-    ``h = A x + b / 2`` and ``f = (h + b / 2)·x + c``.
+    ``h = A x + b / 2`` and ``f = (h + b / 2)·x + c``. With a buffer of at least n m d numbers, h is in its memory.
     """
-    halves = half_gradients(points, quadratic, linear)
+    halves = half_gradients(points, quadratic, linear, buffer)
     values = torch.addmm(constant, points, linear.T, alpha=0.5) + (halves @ points.unsqueeze(2)).squeeze(-1)
     return halves, values, torch.linalg.vector_norm(halves, dim=2)
 
@@ -248,11 +251,23 @@ def hs_norm(quadratic: Tensor) -> Tensor:
     return norms
 
 
-def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor:
+def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor, buffer: Tensor | None = None) -> Tensor:
     """Return ``A_k x_i + b_k / 2``, shape (n, m, d)."""
+    shape = len(points), *linear.shape
+    out = None if buffer is None else buffer.narrow(0, 0, math.prod(shape)).view(len(points), linear.numel())
     # The matrices are symmetric, so their rows stacked to (m d, d) serve as the transposed factor without a copy.
-    halves: Tensor = affine(points, quadratic.flatten(0, 1), linear.flatten() / 2)
-    return halves.reshape(-1, *linear.shape)
+    return torch.addmm(linear.flatten() / 2, points, quadratic.flatten(0, 1).T, out=out).view(shape)
+
+
+def half_gradient_buffer(n_vectors: int, points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor | None:
+    """Return memory for so many half gradients, or None.
+
+    On a CPU it saves fresh pages for each block; accelerators keep freed memory anyway, and autograd needs each block's own.
+    """
+    needs_graph = torch.is_grad_enabled() and any(part.requires_grad for part in (points, quadratic, linear))
+    if needs_graph or points.device.type != "cpu":
+        return None
+    return points.new_empty(n_vectors * points.shape[1])
 
 
 def _check_form(quadratic: Tensor, linear: Tensor, constant: Tensor) -> None:

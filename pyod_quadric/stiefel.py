@@ -10,8 +10,9 @@ import geoopt
 import torch
 from torch import Tensor
 
-# Condition of the Gram matrix from which a second round of CholeskyQR is worth its cost: it costs one digit.
-ILL_CONDITIONED = 10.0
+# From this condition of the Gram matrix (as far as the diagonal of its factor shows it) a second round of CholeskyQR is made.
+# Small steps stay below; without it a float32 frame would be off by 1e-5 after steps of length 3.
+ILL_CONDITIONED = 2.0
 
 
 def orthonormalized(columns: Tensor) -> Tensor:
@@ -88,6 +89,17 @@ class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt 
 
     name = "Stiefel(euclidean, cholesky)"
     reversible = False
+
+    def proju(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the projection of u to the tangent space at x."""
+        inner = x.mT @ u
+        symmetric = (inner + inner.mT) / 2
+        if x.ndim == 2 and x.mT.is_contiguous():
+            # Column by column in memory, and it stays so: turning a tall frame around costs more than the product.
+            return torch.addmm(u.mT, symmetric, x.mT, alpha=-1).mT
+        return u - x @ symmetric
+
+    egrad2rgrad = proju
 
     def retr(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the retraction of the tangent vector u at x."""

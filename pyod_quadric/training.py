@@ -68,6 +68,11 @@ class TrainingOptions:
         Where to keep the state of the run. If the file is there, the run goes on from it.
     checkpoint_steps, checkpoint_minutes : int and float, optional
         How often to write it; by default every ten minutes. It is always written at the end.
+
+    Examples
+    --------
+    >>> TrainingOptions(constraint="stiefel", epoch_num=10).learning_rate(epoch=5)
+    0.005
     """
 
     constraint: ConstraintName = "penalty"
@@ -129,6 +134,15 @@ class Trained:
     history : dict of lists
         One entry an epoch: ``loss``, ``held_out_loss`` (NaN without held-out rows), ``orthonormality_error`` (the unsquared
         ‖ṼᵀṼ - I‖) and ``seconds`` since the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric import TrainingOptions, random_quadrics, train
+    >>> start = random_quadrics(1, 2, torch.Generator().manual_seed(0))
+    >>> trained = train(torch.eye(2), start, TrainingOptions(epoch_num=2))
+    >>> len(trained.history["loss"])
+    2
     """
 
     quadrics: Quadrics

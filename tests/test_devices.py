@@ -31,7 +31,7 @@ def parts(cuda):
 
 
 def test_fake_tensors_notice_mixed_devices(cuda):
-    with pytest.raises(RuntimeError, match="devices"):
+    with pytest.raises(RuntimeError, match="device"):
         values_and_gradient_norms(torch.empty(N, D), *parts(cuda))
 
 

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 
 from pyod_quadric import Quadrics, algebraic_distance, first_order_distance, objective, second_order_distance
+from pyod_quadric._packing import pack
 from pyod_quadric.objective import DISTANCES, Gradient, mean_distance, mean_distance_and_gradient
 from tests.strategies import cases
 from tests.tolerances import DTYPES
@@ -27,7 +28,8 @@ def by_autograd(points, quadrics, distance):
     leaves = [part.clone().requires_grad_() for part in parts(quadrics)]
     symmetric = (leaves[0] + leaves[0].mT) / 2
     value = PUBLIC[distance](points, Quadrics(symmetric, *leaves[1:])).sum() / len(points)
-    return value.detach(), torch.autograd.grad(value, leaves)
+    by_quadratic, by_linear, by_constant = torch.autograd.grad(value, leaves)
+    return value.detach(), (pack(by_quadratic), by_linear, by_constant)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -64,7 +66,7 @@ def test_blocks_and_buffers_change_nothing(monkeypatch, distance):
     points = torch.randn(23, 5, generator=generator, dtype=torch.float64)
     value, gradient = mean_distance_and_gradient(points, *parts(quadrics), distance)
     monkeypatch.setattr(objective, "BLOCK_NUMBERS", 23 * 5 * 3)
-    buffer = Gradient(*(torch.full_like(part, torch.nan) for part in parts(quadrics)))
+    buffer = Gradient(*(torch.full_like(part, torch.nan) for part in gradient))
     blocked, same = mean_distance_and_gradient(points, *parts(quadrics), distance, out=buffer)
     assert same is buffer
     np.testing.assert_allclose(blocked, value, rtol=1e-13)
@@ -76,4 +78,4 @@ def test_no_graph_is_built():
     quadrics = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
     value, gradient = mean_distance_and_gradient(torch.ones(3, 2), *parts(quadrics))
     assert not value.requires_grad
-    assert torch.equal(gradient.quadratic, gradient.quadratic.mT)
+    assert not any(part.requires_grad for part in gradient)

@@ -170,3 +170,15 @@ def test_rounding_level_asymmetry_is_averaged_away():
     matrix = torch.tensor([[[1.0, 2.0], [2.0 + 4e-16, 1.0]]], dtype=torch.float64)
     quadratic = Quadrics(matrix, torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)).quadratic
     assert torch.equal(quadratic, quadratic.mT)
+
+
+@pytest.mark.parametrize("leaf", ["points", "quadratic", "linear", "constant"])
+def test_gradients_flow_to_any_single_part(leaf):
+    generator = torch.Generator().manual_seed(0)
+    tensors = {"points": torch.randn(5, 2, generator=generator), "quadratic": torch.eye(2)[None]}
+    tensors |= {"linear": torch.ones(1, 2), "constant": torch.ones(1)}
+    tensors[leaf].requires_grad_()
+    points, *parts = tensors.values()
+    values, norms = Quadrics(*parts).values_and_gradient_norms(points)
+    (values + norms).sum().backward()
+    assert tensors[leaf].grad.abs().sum() > 0
