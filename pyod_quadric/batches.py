@@ -48,9 +48,12 @@ class Rows:
         self.n_rows, self.n_features = int(source.shape[0]), int(source.shape[1])
 
     def read(self, index: slice | NDArray[np.int64], dtype: torch.dtype) -> Tensor:
-        """Return some rows as a CPU tensor of their own; NaN or infinite entries raise a ValueError."""
+        """Return some rows as a tensor of their own, on the CPU unless the source is a tensor that is elsewhere.
+
+        NaN or infinite entries raise a ValueError.
+        """
         if isinstance(self._source, Tensor):
-            rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(dtype)
+            rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(dtype, copy=True)
         else:
             rows = torch.from_numpy(np.array(self._source[index])).to(dtype)
         finite = torch.isfinite(rows).all(dim=1)
@@ -156,7 +159,7 @@ def moved(batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
         return
     ahead = None
     for batch in batches:
-        following = batch.pin_memory().to(device, non_blocking=True)
+        following = (batch.pin_memory() if batch.device.type == "cpu" else batch).to(device, non_blocking=True)
         if ahead is not None:
             yield ahead
         ahead = following

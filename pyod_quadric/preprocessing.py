@@ -1,9 +1,11 @@
 """From input to working coordinates: equivariant steps that compose to one affine map.
 
 Centring, one isotropic scale and principal coordinates turn any isometry or similarity of the data into the identity: a cloud
-and its rotated, reflected, shifted or scaled copy have the same working coordinates. So whatever is fitted in them, by whatever
-optimiser, is equivariant. The sign of each axis, which the covariance leaves open, is decided from the sample (its third
-moment along the axis is positive); deciding it from the axis itself would tie it to the input's coordinates.
+and its rotated, reflected, shifted or scaled copy have the same working coordinates up to rounding. So whatever is fitted in
+them, by whatever optimiser, is equivariant up to what it makes of rounding: a closed form keeps it small, a long descent on
+absolute values amplifies it. The sign of each axis, which the covariance leaves open, is decided from the sample (its third
+moment along the axis is positive); deciding it from the axis itself would tie it to the input's coordinates. A cloud with axes
+of equal variance, or one that is symmetric along an axis, leaves axes or signs open, and then rounding decides.
 
 Row normalisation, the one step that is not affine, happens before these and is not equivariant under shifts.
 """

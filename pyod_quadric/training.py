@@ -107,6 +107,8 @@ class TrainingOptions:
             number = getattr(self, name)
             if number is not None and not number >= least:
                 raise ValueError(f"{name} must be at least {least}, got {number}")
+        if not self.checkpoint_minutes > 0:
+            raise ValueError(f"checkpoint_minutes must be positive, got {self.checkpoint_minutes}")
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
         if not 0 <= self.momentum < 1:
@@ -132,8 +134,9 @@ class Trained:
     quadrics : Quadrics
         In working coordinates.
     history : dict of lists
-        One entry an epoch: ``loss``, ``held_out_loss`` (NaN without held-out rows), ``orthonormality_error`` (the unsquared
-        ‖ṼᵀṼ - I‖) and ``seconds`` since the start.
+        One entry an epoch: ``loss`` (the mean over the epoch's batches, each before its step, without the penalty),
+        ``held_out_loss`` (after the epoch; NaN without held-out rows), ``orthonormality_error`` (the unsquared ‖ṼᵀṼ - I‖) and
+        ``seconds`` since the start.
 
     Examples
     --------
@@ -183,6 +186,9 @@ class _Run:
     def __init__(self, data: Data, start: Quadrics, options: TrainingOptions, coordinates: WorkingCoordinates | None) -> None:
         check_n_quadrics(start.n_quadrics, start.n_features)
         self.options, self.coordinates, self.device = options, coordinates, start.device
+        self.n_features = start.n_features
+        if coordinates and len(coordinates.matrix) != start.n_features:
+            raise ValueError(f"the start has {start.n_features} features, but there are {len(coordinates.matrix)} coordinates")
         self.constraint: Constraint
         if options.constraint == "penalty":
             self.constraint = Penalty(start, options.inner_product, options.orthonormality_weight)
@@ -201,6 +207,8 @@ class _Run:
         self.seconds = 0.0  # in earlier sittings
         self.path = Path(options.checkpoint) if options.checkpoint else None
         if self.path:
+            if not self.path.parent.is_dir():
+                raise ValueError(f"the checkpoint {self.path} cannot be written: there is no folder {self.path.parent}")
             self._resume(self.path)
 
     def finish(self) -> Trained:
@@ -235,6 +243,9 @@ class _Run:
         self.sums += torch.tensor([float(loss) * len(points), len(points)], dtype=torch.float64)
 
     def _working(self, points: Tensor) -> Tensor:
+        needed = len(self.coordinates.mean) if self.coordinates else self.n_features
+        if points.shape[1] != needed:
+            raise ValueError(f"rows must have {needed} features, as the start and its coordinates do, got {points.shape[1]}")
         return self.coordinates.transform(points) if self.coordinates else points
 
     def _end_epoch(self, bar: "tqdm[Any]") -> None:
@@ -320,7 +331,7 @@ def _batches(data: Data, options: TrainingOptions, dtype: torch.dtype) -> tuple[
     every = round(1 / options.validation_fraction) if options.validation_fraction else 0
     batches = RowBatches(rows, options.batch_size, options.seed, dtype, every)
     some = rows.read(slice(None, None, max(1, rows.n_rows // 64)), torch.float64)
-    return batches, f"{rows.n_rows} x {rows.n_features}, {hashlib.sha256(some.numpy().tobytes()).hexdigest()}"
+    return batches, f"{rows.n_rows} x {rows.n_features}, {hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest()}"
 
 
 def _fingerprint(options: TrainingOptions, start: Quadrics, signature: str) -> dict[str, str]:

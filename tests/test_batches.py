@@ -108,6 +108,12 @@ def test_samplers_are_told_the_epoch():
     assert first[0].tolist() == DATA[4].tolist()
 
 
+def test_rows_of_a_tensor_are_a_copy():
+    tensor = torch.tensor(DATA)
+    Rows(tensor).read(slice(0, 3), torch.float64).zero_()
+    assert tensor[1].sum() > 0
+
+
 def test_batches_stay_on_the_cpu_unless_moved():
     batch = torch.tensor(DATA)
     assert next(moved([batch], torch.device("cpu"))) is batch

@@ -278,6 +278,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         ({"validation_fraction": 0.7}, "validation_fraction must be from 0 to 0.5"),
         ({"patience": 3}, "set validation_fraction"),
         ({"patience": 0, "validation_fraction": 0.1}, "patience must be at least 1"),
+        ({"checkpoint_minutes": 0}, "checkpoint_minutes must be positive, got 0"),
         ({"checkpoint_steps": 0}, "checkpoint_steps must be at least 1"),
     ],
 )
@@ -293,6 +294,12 @@ def test_training_refuses():
         train(np.zeros((0, 4)), start(), options())
     with pytest.raises(ValueError, match="rows cannot be held out of a loader"):
         train([torus()], start(), options(validation_fraction=0.1))
+    with pytest.raises(ValueError, match="rows must have 4 features, as the start and its coordinates do, got 3"):
+        train(torus()[:, :3], start(), options())
+    with pytest.raises(ValueError, match="the start has 4 features, but there are 2 coordinates"):
+        train(torus(), start(), options(), fit_working_coordinates(lambda: [torus()], 2))
+    with pytest.raises(ValueError, match="there is no folder nowhere"):
+        train(torus(), start(), options(checkpoint="nowhere/run.ckpt"))
     bad = torus()
     bad[123, 2] = torch.nan
     with pytest.raises(ValueError, match="row 123 holds NaN"):
