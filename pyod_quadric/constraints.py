@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from pyod_quadric._packing import packed_places, packed_size, packing_weights
-from pyod_quadric.objective import Gradient
+from pyod_quadric._packing import packed_size, packing_weights, unpack
+from pyod_quadric.objective import Parts
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar
 
@@ -37,23 +37,16 @@ class Constraint(ABC):
     def __init__(self, quadrics: Quadrics, inner_product: InnerProduct) -> None:
         if inner_product not in get_args(InnerProduct):
             raise ValueError(f"inner_product must be one of {get_args(InnerProduct)}, got {inner_product!r}")
-        d = quadrics.n_features
-        self._size = packed_size(d)
-        self._places = packed_places(d, quadrics.device)
-        weights = packing_weights(d, quadrics.quadratic)
+        self._size = packed_size(quadrics.n_features)
         if inner_product == "hs":
+            self._packing = None
             frame, rest = quadrics.packed(), torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1)
-            self._pull_weights = None
         else:
+            self._packing = packing_weights(quadrics.n_features, quadrics.quadratic)  # monomial coefficient over packed entry
             frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
-            self._pull_weights = 1 / weights  # a monomial coefficient is the packed entry times the weight
-            weights = weights.square()
-        self._entry_weights = 1 / weights  # (P,), entry of the matrix over entry of the frame
         self.frame = polar(frame.T).T.contiguous()  # (m, F)
         self.rest = Parameter(rest.contiguous(), requires_grad=False)  # (m, R)
-        self._quadratic = torch.empty_like(quadrics.quadratic)
-        packed = frame[:, : self._size]
-        self._gradient = Gradient(*(torch.empty_like(part) for part in (packed, quadrics.linear, quadrics.constant)))
+        self.gradient_buffer = Parts(*(torch.empty_like(part) for part in self.parts()))  # to write gradients into
 
     @property
     @abstractmethod
@@ -72,30 +65,25 @@ class Constraint(ABC):
         """Return what an optimiser moves: the frame, and the rest if there is any."""
         return [parameter for parameter in (self.frame_parameter, self.rest) if parameter.numel()]
 
-    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return quadratic (m, d, d), linear (m, d) and constant (m,) of the quadrics as they are now."""
-        for matrix, row in zip(self._quadratic, self.frame, strict=True):  # faster than all at once: they stay in the cache
-            torch.index_select(row[: self._size] * self._entry_weights, 0, self._places, out=matrix.view(-1))
+    def parts(self) -> Parts:
+        """Return the packed matrices, linear and constant parts of the quadrics as they are now."""
+        packed = self.frame[:, : self._size]
+        if self._packing is not None:
+            packed = packed / self._packing
         free = torch.cat([self.frame[:, self._size :], self.rest], dim=1)  # b and c, whichever holds them
-        return self._quadratic, free[:, :-1].contiguous(), free[:, -1].contiguous()
+        return Parts(packed, free[:, :-1].contiguous(), free[:, -1].contiguous())
 
     def quadrics(self) -> Quadrics:
         """Return a copy of the quadrics as they are now."""
-        quadratic, linear, constant = self.parts()
-        return Quadrics(quadratic.clone(), linear, constant)
+        packed, linear, constant = self.parts()
+        return Quadrics(unpack(packed), linear, constant)
 
-    @property
-    def gradient_buffer(self) -> Gradient:
-        """Tensors to write the gradient by the parts into."""
-        return self._gradient
-
-    def set_gradient(self, gradient: Gradient) -> Tensor:
+    def set_gradient(self, gradient: Parts) -> Tensor:
         """Give the parameters their gradient from that by the parts, and return the penalty."""
         free = torch.cat([gradient.linear, gradient.constant[:, None]], dim=1)
-        if self._pull_weights is None:
-            by_frame = gradient.packed
-        else:
-            by_frame = torch.cat([gradient.packed * self._pull_weights, free], dim=1)
+        by_frame = gradient.packed
+        if self._packing is not None:
+            by_frame = torch.cat([by_frame / self._packing, free], dim=1)
         penalty = self.penalize(by_frame)
         self.rest.grad = free[:, free.shape[1] - self.rest.shape[1] :]
         self.frame_parameter.grad = by_frame if self.frame_parameter.shape == by_frame.shape else by_frame.T

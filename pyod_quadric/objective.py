@@ -2,7 +2,7 @@
 
 The objective is the mean over points of the sum over quadrics of a distance. Every quadric contributes on its own, so the
 work is done for a few quadrics at a time: one matrix product for the half gradients ``h = A x + b / 2``, one more for the
-gradient by A, and nothing larger than one block of h is ever held.
+gradient by A. Matrices come and go packed; their unpacked form exists for one block at a time, as h does.
 
 With ``η = ‖h‖``, ``N = ‖A‖`` and ``r = √(η² + N |f|)`` the order-2 distance is ``d = |f| / (η + r)``, and
 
@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from pyod_quadric._packing import packed_size, packing_weights, upper_places
-from pyod_quadric.quadrics import BLOCK_NUMBERS, evaluate, half_gradient_buffer, hs_norm
+from pyod_quadric._packing import packed_places, packing_weights, upper_places
+from pyod_quadric.quadrics import BLOCK_NUMBERS, evaluate, half_gradient_buffer
 
 Distance = Literal["second_order", "first_order", "algebraic", "squared_algebraic"]
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -35,94 +35,112 @@ class Derivatives(NamedTuple):
     by_norm: Tensor | None  # (n, m), by N; None where N does not matter
 
 
-class Gradient(NamedTuple):
-    """The gradient of the objective by each part of the quadrics."""
+class Parts(NamedTuple):
+    """The parts of m quadrics, or the gradient by each of them, which has the same shapes."""
 
-    packed: Tensor  # (m, P), by the packed matrices
+    packed: Tensor  # (m, P)
     linear: Tensor  # (m, d)
     constant: Tensor  # (m,)
 
 
 def mean_distance(
-    points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor, distance: Distance = "second_order"
+    points: Tensor, packed: Tensor, linear: Tensor, constant: Tensor, distance: Distance = "second_order"
 ) -> Tensor:
     """Return the mean over points (n, d) of the sum over quadrics of their distance: a scalar tensor.
 
     Examples
     --------
     >>> import torch
-    >>> circle = torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0])
+    >>> from pyod_quadric._packing import pack
+    >>> circle = pack(torch.eye(2)[None]), torch.zeros(1, 2), torch.tensor([-1.0])
     >>> mean_distance(torch.tensor([[1.0, 0.0], [2.0, 0.0]]), *circle, distance="algebraic")
     tensor(1.5000)
     """
-    total, buffer = points.new_zeros(()), _buffer(points, quadratic, linear)
-    for parts in _blocks(points, quadratic, linear, constant):
-        _, values, norms = evaluate(points, *parts, buffer)
-        total += _derivatives(values, norms, hs_norm(parts[0]), distance).distance.sum()
+    total, blocks = points.new_zeros(()), _Blocks(points, linear)
+    for block, matrices in blocks.unpacked(packed, linear, constant):
+        _, values, norms = evaluate(points, matrices, *block[1:], blocks.buffer)
+        total += _derivatives(values, norms, _row_norms(block[0]), distance).distance.sum()
     return total / len(points)
 
 
 def mean_distance_and_gradient(
     points: Tensor,
-    quadratic: Tensor,
+    packed: Tensor,
     linear: Tensor,
     constant: Tensor,
     distance: Distance = "second_order",
-    out: Gradient | None = None,
-) -> tuple[Tensor, Gradient]:
+    out: Parts | None = None,
+) -> tuple[Tensor, Parts]:
     """Return the objective of :func:`mean_distance` and its gradient, at the cost of two matrix products.
 
     Parameters
     ----------
     points : Tensor of shape (n, d)
-    quadratic, linear, constant : Tensor of shape (m, d, d), (m, d), (m,)
-        The quadrics; the matrices must be symmetric.
+    packed, linear, constant : Tensor of shape (m, d (d + 1) / 2), (m, d), (m,)
+        The quadrics, their matrices packed.
     distance : {"second_order", "first_order", "algebraic", "squared_algebraic"}
-    out : Gradient, optional
+    out : Parts, optional
         Where to write the gradient, so that a loop need not allocate it anew.
     """
-    m, d = linear.shape
-    out = out or Gradient(linear.new_empty(m, packed_size(d)), torch.empty_like(linear), torch.empty_like(constant))
-    total, buffer = points.new_zeros(()), _buffer(points, quadratic, linear)
-    upper, weights = upper_places(d, points.device), packing_weights(d, points)
-    for parts, gradient in zip(_blocks(points, quadratic, linear, constant), _blocks(points, *out), strict=True):
-        distances, products = _block_gradient(points, *parts, distance, Gradient(*gradient), buffer)
-        # Symmetrised and packed one at a time, while they are in the cache.
-        for product, packed in zip(products, gradient[0], strict=True):
-            torch.index_select((product + product.T).flatten(), 0, upper, out=packed)
-            packed.mul_(weights)
-        total += distances
+    out = out or Parts(torch.empty_like(packed), torch.empty_like(linear), torch.empty_like(constant))
+    total, blocks = points.new_zeros(()), _Blocks(points, linear)
+    gradients = blocks.split(*out)
+    for (block, matrices), gradient in zip(blocks.unpacked(packed, linear, constant), gradients, strict=True):
+        halves, values, norms = evaluate(points, matrices, *block[1:], blocks.buffer)
+        hs_norms = _row_norms(block[0])
+        derivatives = _derivatives(values, norms, hs_norms, distance)
+        products = _products(points, halves, derivatives, gradient)
+        blocks.pack(products, gradient.packed)
+        if derivatives.by_norm is not None:
+            by_norm = torch.where(hs_norms > 0, derivatives.by_norm.sum(dim=0) / (len(points) * hs_norms), 0)
+            gradient.packed.addcmul_(block[0], by_norm.unsqueeze(1))
+        total += derivatives.distance.sum()
     return total / len(points), out
 
 
-def _block_gradient(
-    points: Tensor,
-    quadratic: Tensor,
-    linear: Tensor,
-    constant: Tensor,
-    distance: Distance,
-    out: Gradient,
-    buffer: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Write the gradient by b and c, and return the sum of distances and matrices whose sums with their transposes are ∂/∂A."""
-    n = len(points)
-    halves, values, norms = evaluate(points, quadratic, linear, constant, buffer)
-    hs_norms = hs_norm(quadratic)
-    derivatives = _derivatives(values, norms, hs_norms, distance)
+def _products(points: Tensor, halves: Tensor, derivatives: Derivatives, out: Parts) -> Tensor:
+    """Write the gradient by b and c, and return half of ``Σ (α x + γ h) xᵀ``, shape (m, d, d), using up h."""
+    n, m, d = halves.shape
     alpha = derivatives.alpha / n
     torch.sum(alpha, dim=0, out=out.constant)
     torch.mm(alpha.T, points, out=out.linear)  # Σ α x
     if derivatives.gamma is None:
-        rows = alpha.unsqueeze(2) * points.unsqueeze(1)
+        rows = torch.mul(alpha.unsqueeze(2), points.unsqueeze(1))
     else:
         rows = halves.mul_((derivatives.gamma / n).unsqueeze(2))
         out.linear.add_(rows.sum(dim=0), alpha=0.5)
-        rows.addcmul_(alpha.unsqueeze(2), points.unsqueeze(1))  # (n, m, d), α x + γ h
-    products = torch.mm(rows.flatten(1).T, points / 2).reshape(quadratic.shape)
-    if derivatives.by_norm is not None:
-        by_norm = torch.where(hs_norms > 0, derivatives.by_norm.sum(dim=0) / (2 * n * hs_norms), 0)
-        products.addcmul_(quadratic, by_norm.reshape(-1, 1, 1))
-    return derivatives.distance.sum(), products
+        rows.addcmul_(alpha.unsqueeze(2), points.unsqueeze(1))
+    return torch.mm(rows.flatten(1).T, points / 2).reshape(m, d, d)
+
+
+class _Blocks:
+    """A few quadrics at a time, so many that one block of half gradients stays in the cache."""
+
+    def __init__(self, points: Tensor, linear: Tensor) -> None:
+        m, d = linear.shape
+        self.width = min(m, max(1, BLOCK_NUMBERS // max(1, points.numel())))
+        self.buffer = half_gradient_buffer(len(points) * self.width, points)
+        self._matrices = points.new_empty(self.width, d, d)
+        self._upper, self._places = upper_places(d, points.device), packed_places(d, points.device)
+        self._weights = packing_weights(d, points)
+
+    def split(self, packed: Tensor, linear: Tensor, constant: Tensor) -> Iterator[Parts]:
+        """Cut tensors of the shapes of a gradient into blocks."""
+        return map(Parts, *(torch.split(part, self.width) for part in (packed, linear, constant)))
+
+    def unpacked(self, packed: Tensor, linear: Tensor, constant: Tensor) -> Iterator[tuple[Parts, Tensor]]:
+        """Go through blocks of quadrics, each with its matrices, in memory that the next block uses again."""
+        for block in self.split(packed, linear, constant):
+            # One matrix at a time stays in the cache, which makes this several times faster than all at once.
+            for matrix, row in zip(self._matrices, block.packed, strict=False):
+                torch.index_select(row / self._weights, 0, self._places, out=matrix.view(-1))
+            yield block, self._matrices.narrow(0, 0, len(block.packed))
+
+    def pack(self, halves: Tensor, out: Tensor) -> None:
+        """Write the packed sums of matrices (m, d, d) with their transposes."""
+        for half, packed in zip(halves, out, strict=True):
+            torch.index_select((half + half.T).flatten(), 0, self._upper, out=packed)
+            packed.mul_(self._weights)
 
 
 def _derivatives(values: Tensor, norms: Tensor, hs_norms: Tensor, distance: Distance) -> Derivatives:
@@ -148,16 +166,7 @@ def _inverse(numbers: Tensor) -> Tensor:
     return torch.where(numbers > 0, 1 / numbers, 0)
 
 
-def _blocks(points: Tensor, quadratic: Tensor, linear: Tensor, constant: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Cut tensors along the quadrics so that one block of half gradients stays in the cache."""
-    width = _width(points)
-    return zip(torch.split(quadratic, width), torch.split(linear, width), torch.split(constant, width), strict=True)
-
-
-def _width(points: Tensor) -> int:
-    """Return how many quadrics a block has."""
-    return max(1, BLOCK_NUMBERS // max(1, points.numel()))
-
-
-def _buffer(points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor | None:
-    return half_gradient_buffer(len(points) * min(_width(points), len(linear)), points, quadratic, linear)
+def _row_norms(packed: Tensor) -> Tensor:
+    """Return the HS norms of packed matrices, shape (m,)."""
+    norms: Tensor = torch.linalg.vector_norm(packed, dim=1)
+    return norms

@@ -259,12 +259,12 @@ def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor, buffer: Te
     return torch.addmm(linear.flatten() / 2, points, quadratic.flatten(0, 1).T, out=out).view(shape)
 
 
-def half_gradient_buffer(n_vectors: int, points: Tensor, quadratic: Tensor, linear: Tensor) -> Tensor | None:
+def half_gradient_buffer(n_vectors: int, points: Tensor, *parts: Tensor) -> Tensor | None:
     """Return memory for so many half gradients, or None.
 
     On a CPU it saves fresh pages for each block; accelerators keep freed memory anyway, and autograd needs each block's own.
     """
-    needs_graph = torch.is_grad_enabled() and any(part.requires_grad for part in (points, quadratic, linear))
+    needs_graph = torch.is_grad_enabled() and any(part.requires_grad for part in (points, *parts))
     if needs_graph or points.device.type != "cpu":
         return None
     return points.new_empty(n_vectors * points.shape[1])

@@ -3,7 +3,7 @@
 A frame is an (N, m) matrix with orthonormal columns, N much larger than m. QR decomposes it column by column; CholeskyQR gets
 the same factor from the small Gram matrix, ``Y = Q R`` with ``Yᵀ Y = Rᵀ R``, in two products that run at full speed. Its
 error grows with the condition of the Gram matrix, which for a step U along the tangent space is at most 1 + ‖U‖². So one
-round is almost always enough; where it is not, a second one repairs it, and where Cholesky fails QR takes over.
+round is almost always enough; where it is not, further ones repair it, and where Cholesky fails QR takes over.
 """
 
 import geoopt
@@ -13,6 +13,8 @@ from torch import Tensor
 # From this condition of the Gram matrix (as far as the diagonal of its factor shows it) a second round of CholeskyQR is made.
 # Small steps stay below; without it a float32 frame would be off by 1e-5 after steps of length 3.
 ILL_CONDITIONED = 2.0
+# Each round takes the root of the condition until rounding stops it; what is not repaired by then is left to QR.
+ROUNDS = 3
 
 
 def orthonormalized(columns: Tensor) -> Tensor:
@@ -25,16 +27,21 @@ def orthonormalized(columns: Tensor) -> Tensor:
     tensor([[0.6000],
             [0.8000]])
     """
-    factor, failed = torch.linalg.cholesky_ex(gram(columns))  # lower triangular, (..., m, m)
-    if failed.any():
-        return _qr(columns)
-    frame = _divided(columns, factor)
-    # The diagonal of the factor bounds the condition of the Gram matrix from below, and is there already.
-    diagonal = factor.diagonal(dim1=-2, dim2=-1)
-    if ((diagonal.amax(-1) / diagonal.amin(-1)) ** 2 > ILL_CONDITIONED).any():
-        again, failed = torch.linalg.cholesky_ex(gram(frame))
-        return _qr(columns) if failed.any() else _divided(frame, again)
-    return frame
+    return _orthonormalize_(columns.clone())
+
+
+def _orthonormalize_(columns: Tensor) -> Tensor:
+    """Orthonormalise in place, if possible: fresh memory for a tall frame costs as much as the division."""
+    for _ in range(ROUNDS):
+        factor, failed = torch.linalg.cholesky_ex(gram(columns))  # lower triangular, (..., m, m)
+        if failed.any():
+            break
+        torch.linalg.solve_triangular(factor.mT, columns, upper=True, left=False, out=columns)
+        # The diagonal of the factor bounds the condition of the Gram matrix from below, and is there already.
+        diagonal = factor.diagonal(dim1=-2, dim2=-1)
+        if ((diagonal.amax(-1) / diagonal.amin(-1)) ** 2 <= ILL_CONDITIONED).all():
+            return columns
+    return _qr(columns)
 
 
 def polar(columns: Tensor) -> Tensor:
@@ -103,17 +110,11 @@ class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt 
 
     def retr(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the retraction of the tangent vector u at x."""
-        return orthonormalized(x + u)
+        return _orthonormalize_(x + u)
 
     def projx(self, x: Tensor) -> Tensor:
         """Return the frame nearest to x."""
         return polar(x)
-
-
-def _divided(columns: Tensor, factor: Tensor) -> Tensor:
-    """Return ``columns @ inverse(factor)ᵀ`` for a lower triangular factor."""
-    quotient: Tensor = torch.linalg.solve_triangular(factor.mT, columns, upper=True, left=False)
-    return quotient
 
 
 def _qr(columns: Tensor) -> Tensor:

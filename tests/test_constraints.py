@@ -47,7 +47,7 @@ def test_starts_at_the_nearest_orthonormal_quadrics(kind, inner_product):
 def test_parts_are_those_of_frame_and_rest(inner_product):
     constraint = Penalty(START, inner_product)
     expected = rebuilt(constraint.frame, constraint.rest, inner_product)
-    for actual, wanted in zip(constraint.parts(), (expected.quadratic, expected.linear, expected.constant), strict=True):
+    for actual, wanted in zip(constraint.parts(), (expected.packed(), expected.linear, expected.constant), strict=True):
         np.testing.assert_allclose(actual, wanted, atol=1e-14)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pyod_quadric._packing import pack, pack_outer, unpack
+from pyod_quadric._packing import pack, pack_outer, packed_size, unpack
 from pyod_quadric.distances import second_order_from
 from pyod_quadric.objective import DISTANCES, mean_distance, mean_distance_and_gradient
 from pyod_quadric.preprocessing import WorkingCoordinates, mean_and_covariance, normalized
@@ -47,8 +47,9 @@ def test_geometry(cuda):
 
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_objective(cuda, distance):
-    value, gradient = mean_distance_and_gradient(cuda(N, D), *parts(cuda), distance)
-    results = [value, *gradient, mean_distance(cuda(N, D), *parts(cuda), distance)]
+    quadrics = cuda(M, packed_size(D)), cuda(M, D), cuda(M)
+    value, gradient = mean_distance_and_gradient(cuda(N, D), *quadrics, distance)
+    results = [value, *gradient, mean_distance(cuda(N, D), *quadrics, distance)]
     assert {result.device.type for result in results} == {"cuda"}
 
 

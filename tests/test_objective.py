@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 
 from pyod_quadric import Quadrics, algebraic_distance, first_order_distance, objective, second_order_distance
-from pyod_quadric._packing import pack
-from pyod_quadric.objective import DISTANCES, Gradient, mean_distance, mean_distance_and_gradient
+from pyod_quadric._packing import unpack
+from pyod_quadric.objective import DISTANCES, Parts, mean_distance, mean_distance_and_gradient
 from tests.strategies import cases
 from tests.tolerances import DTYPES
 
@@ -20,16 +20,14 @@ PUBLIC = {
 
 
 def parts(quadrics):
-    return quadrics.quadratic, quadrics.linear, quadrics.constant
+    return quadrics.packed(), quadrics.linear, quadrics.constant
 
 
 def by_autograd(points, quadrics, distance):
     """Return the objective and its gradient from the public distance functions and autograd."""
     leaves = [part.clone().requires_grad_() for part in parts(quadrics)]
-    symmetric = (leaves[0] + leaves[0].mT) / 2
-    value = PUBLIC[distance](points, Quadrics(symmetric, *leaves[1:])).sum() / len(points)
-    by_quadratic, by_linear, by_constant = torch.autograd.grad(value, leaves)
-    return value.detach(), (pack(by_quadratic), by_linear, by_constant)
+    value = PUBLIC[distance](points, Quadrics(unpack(leaves[0]), *leaves[1:])).sum() / len(points)
+    return value.detach(), torch.autograd.grad(value, leaves)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -66,7 +64,7 @@ def test_blocks_and_buffers_change_nothing(monkeypatch, distance):
     points = torch.randn(23, 5, generator=generator, dtype=torch.float64)
     value, gradient = mean_distance_and_gradient(points, *parts(quadrics), distance)
     monkeypatch.setattr(objective, "BLOCK_NUMBERS", 23 * 5 * 3)
-    buffer = Gradient(*(torch.full_like(part, torch.nan) for part in gradient))
+    buffer = Parts(*(torch.full_like(part, torch.nan) for part in gradient))
     blocked, same = mean_distance_and_gradient(points, *parts(quadrics), distance, out=buffer)
     assert same is buffer
     np.testing.assert_allclose(blocked, value, rtol=1e-13)
