@@ -1,12 +1,12 @@
 """Rows from wherever they are, a few at a time: arrays, memory maps, ``.npy`` files, torch loaders.
 
-Whatever the source, memory holds one window of rows, not all of them. Shuffling reads blocks of neighbouring rows in random
-order, mixes the rows of a window of blocks, and cuts that into batches. Data that fit one window are shuffled perfectly;
-larger data are read from disk in long runs all the same.
+Whatever the source, memory holds one batch and the numbers of the rows of one window, not all rows. Shuffling takes blocks of
+neighbouring rows in random order, mixes the rows of a window of blocks, and cuts that into batches. Data that fit one window
+are shuffled perfectly; larger data are read from disk in long runs all the same.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from os import PathLike
 from typing import Any
 
@@ -38,24 +38,31 @@ class Rows:
     def __init__(self, source: NDArray[Any] | Tensor | str | PathLike[str]) -> None:
         if isinstance(source, str | PathLike):
             source = np.load(source, mmap_mode="r", allow_pickle=False)
-        if not isinstance(source, Tensor):
+        if isinstance(source, Tensor):
+            source = source.detach()
+            real = not source.is_complex()
+        else:
             source = np.asanyarray(source)
-            if not np.issubdtype(source.dtype, np.number) or np.issubdtype(source.dtype, np.complexfloating):
-                raise ValueError(f"rows must be real numbers, got an array of dtype {source.dtype}")
+            real = np.issubdtype(source.dtype, np.number) and not np.issubdtype(source.dtype, np.complexfloating)
+        if not real:
+            raise ValueError(f"rows must be real numbers, got {source.dtype}")
         if source.ndim != 2 or 0 in source.shape:
             raise ValueError(f"rows must have shape (n, d) with n and d at least 1, got {tuple(source.shape)}")
         self._source = source
+        # Small floats gain nothing from float64; everything else might lose something without it.
+        small = source.dtype in (torch.float32, torch.float16, torch.bfloat16, np.float32, np.float16)
+        self.dtype = torch.float32 if small else torch.float64
         self.n_rows, self.n_features = int(source.shape[0]), int(source.shape[1])
 
-    def read(self, index: slice | NDArray[np.int64], dtype: torch.dtype) -> Tensor:
-        """Return some rows as a tensor of their own, on the CPU unless the source is a tensor that is elsewhere.
+    def read(self, index: slice | NDArray[np.int64]) -> Tensor:
+        """Return some rows as a float32 or float64 tensor of their own, on the CPU unless the source is a tensor elsewhere.
 
         NaN or infinite entries raise a ValueError.
         """
         if isinstance(self._source, Tensor):
-            rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(dtype, copy=True)
+            rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(self.dtype, copy=True)
         else:
-            rows = torch.from_numpy(np.array(self._source[index])).to(dtype)
+            rows = torch.from_numpy(np.array(self._source[index])).to(self.dtype)
         finite = torch.isfinite(rows).all(dim=1)
         if not finite.all():
             place = int(torch.argmin(finite.int()))
@@ -63,9 +70,9 @@ class Rows:
             raise ValueError(f"rows must be finite, but row {row} holds NaN or infinite entries; remove or impute it")
         return rows
 
-    def blocks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
+    def blocks(self, size: int) -> Iterator[Tensor]:
         """Go through all rows once, in order, ``size`` at a time."""
-        return (self.read(slice(start, start + size), dtype) for start in range(0, self.n_rows, size))
+        return (self.read(slice(start, start + size)) for start in range(0, self.n_rows, size))
 
 
 def shuffled(n_rows: int, batch_size: int, seed: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
@@ -93,22 +100,22 @@ def shuffled(n_rows: int, batch_size: int, seed: tuple[int, ...]) -> Iterator[ND
 
 
 class RowBatches:
-    """Shuffled batches of rows, the same for the same seed and epoch, with every k-th row held out.
+    """Shuffled batches of rows, the same for the same seed and epoch, with one row in k held out.
 
     Parameters
     ----------
     rows : Rows
     batch_size : int
     seed : int
-    dtype : torch.dtype
-    held_out_every : int, default=0
-        Every how many rows one is kept apart, starting with the first; 0 keeps none apart.
+    one_in : int, default=0
+        The k: of every k neighbouring rows one is kept apart, at a place that the seed decides; 0 keeps none apart.
     """
 
-    def __init__(self, rows: Rows, batch_size: int, seed: int, dtype: torch.dtype, held_out_every: int = 0) -> None:
-        self._rows, self._batch_size, self._seed, self._dtype = rows, batch_size, seed, dtype
-        self._every = held_out_every
-        self._n_held_out = -(-rows.n_rows // held_out_every) if held_out_every else 0
+    def __init__(self, rows: Rows, batch_size: int, seed: int, one_in: int = 0) -> None:
+        self._rows, self._batch_size, self._seed, self._one_in = rows, batch_size, seed, one_in
+        n_groups, rest = divmod(rows.n_rows, one_in) if one_in else (0, 0)
+        # The last group may be too short for its place.
+        self._n_held_out = n_groups + int(one_in > 0 and self._places(np.array([n_groups]))[0] < rest)
         self._n_training = rows.n_rows - self._n_held_out
         if self._n_training < 1:
             raise ValueError(f"no rows are left to train on: {self._n_held_out} of {rows.n_rows} are held out")
@@ -117,35 +124,51 @@ class RowBatches:
         """Yield the batches of an epoch, from the batch with the number ``first`` on."""
         order = shuffled(self._n_training, self._batch_size, (self._seed, number))
         for batch in islice(order, first, None):
-            row = batch + batch // (self._every - 1) + 1 if self._every else batch  # counts past the held-out rows
             # In rising order the rows come from disk in one sweep; their order within a batch does not matter.
-            yield self._rows.read(np.sort(row), self._dtype)
+            yield self._rows.read(np.sort(self._training_rows(batch)))
 
     def validation(self) -> Iterator[Tensor]:
         """Yield the held-out rows, in batches."""
-        held_out = range(0, self._rows.n_rows if self._every else 0, self._every or 1)
         for start in range(0, self._n_held_out, self._batch_size):
-            yield self._rows.read(np.array(held_out[start : start + self._batch_size]), self._dtype)
+            group = np.arange(start, min(start + self._batch_size, self._n_held_out))
+            yield self._rows.read(group * self._one_in + self._places(group))
+
+    def _training_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of training rows by number: what is left of each group, in order."""
+        if not self._one_in:
+            return numbers
+        group, place = np.divmod(numbers, self._one_in - 1)
+        return group * self._one_in + place + (place >= self._places(group))
+
+    def _places(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which row of each group is held out: a hash of its number and the seed, so that nothing need be stored."""
+        mixed = (groups.astype(np.uint64) + np.uint64(self._seed)) * np.uint64(0x9E3779B97F4A7C15)
+        return ((mixed >> np.uint64(40)) % np.uint64(self._one_in)).astype(np.int64)
 
 
 class LoaderBatches:
     """Batches from a torch ``DataLoader`` or any iterable that can be gone through again, in its own order.
 
     Batches are tensors or arrays of shape (?, d), or tuples and lists that begin with one. A sampler with ``set_epoch`` is
-    told the epoch. No rows are held out.
+    told the epoch; one that shuffles by torch's global generator finds it seeded with the seed and the epoch, and it is put
+    back afterwards. No rows are held out.
     """
 
-    def __init__(self, loader: Iterable[Any], dtype: torch.dtype) -> None:
-        self._loader, self._dtype = loader, dtype
+    def __init__(self, loader: Iterable[Any], seed: int) -> None:
+        self._loader, self._seed = loader, seed
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
         """Yield the batches of one pass, from the batch with the number ``first`` on."""
         set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
         if set_epoch:
             set_epoch(number)
-        for batch in islice(self._loader, first, None):
-            rows = Rows(batch[0] if isinstance(batch, tuple | list) else batch)
-            yield rows.read(slice(None), self._dtype)
+        # Torch's loaders and samplers draw their seed when they begin, which is when the first batch is asked for.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(np.random.default_rng((self._seed, number)).integers(2**63)))
+            iterator = iter(self._loader)
+            beginning = list(islice(iterator, 1))
+        for batch in islice(chain(beginning, iterator), first, None):
+            yield Rows(batch[0] if isinstance(batch, tuple | list) else batch).read(slice(None))
 
     def validation(self) -> Iterator[Tensor]:
         """Yield nothing."""
@@ -153,7 +176,7 @@ class LoaderBatches:
 
 
 def moved(batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """Move batches to a device; to an accelerator from pinned memory, one batch ahead, while it computes."""
+    """Move batches to a device; to CUDA asynchronously from pinned memory, one batch ahead."""
     if device.type != "cuda":
         yield from (batch.to(device) for batch in batches)
         return

@@ -31,7 +31,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if path.exists():
+        if path.exists() and _is_sound(path):  # a damaged file must not take the place of a sound one
             path.replace(_previous(path))
         temporary.replace(path)
     finally:
@@ -60,17 +60,30 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
             warnings.warn(f"{damage[0]}; going on from {candidate.name}", stacklevel=2)
         return state
     if damage:
-        raise ValueError("; ".join(damage) + "; remove the files to start anew")
+        raise ValueError("; ".join(damage) + "; use another file name to start anew")
     return None
 
 
-def _read_one(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> memoryview:
     raw = path.read_bytes()
     checksum, content = raw[len(MAGIC) : HEADER - 1], memoryview(raw)[HEADER:]
     if not raw.startswith(MAGIC):
-        raise ValueError(f"{path} is not a checkpoint of this program")
+        raise ValueError(f"{path} is not a checkpoint of this program, or its beginning is damaged")
     if hashlib.sha256(content).hexdigest().encode() != checksum:
         raise ValueError(f"{path} is damaged: its checksum does not fit its content")
+    return content
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        _content(path)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_one(path: Path) -> dict[str, Any]:
+    content = _content(path)
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

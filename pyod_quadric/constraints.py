@@ -6,7 +6,7 @@ all monomial coefficients and there is no rest.
 """
 
 from abc import ABC, abstractmethod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import geoopt
 import torch
@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from pyod_quadric._packing import packed_size, packing_weights, unpack
 from pyod_quadric.objective import Parts
 from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar
+from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar, polar_factor
 
 InnerProduct = Literal["hs", "coefficient"]
 OptimizerName = Literal["sgd", "adam"]
@@ -44,14 +44,20 @@ class Constraint(ABC):
         else:
             self._packing = packing_weights(quadrics.n_features, quadrics.quadratic)  # monomial coefficient over packed entry
             frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
-        self.frame = polar(frame.T).T.contiguous()  # (m, F)
-        self.rest = Parameter(rest.contiguous(), requires_grad=False)  # (m, R)
+        # Whole polynomials are mixed, so that they span what the given ones do.
+        mix = polar_factor(frame.T).to(frame)
+        self.frame = polar((mix @ frame).T).T.contiguous()  # (m, F)
+        self.rest = Parameter(mix @ rest, requires_grad=False)  # (m, R)
         self.gradient_buffer = Parts(*(torch.empty_like(part) for part in self.parts()))  # to write gradients into
 
     @property
     @abstractmethod
     def frame_parameter(self) -> Parameter:
         """The frame as the optimiser sees it, in the memory of :attr:`frame`."""
+
+    @abstractmethod
+    def oriented(self, frame: Tensor) -> Tensor:
+        """Turn a tensor like the frame, (m, F), to the shape of the parameter."""
 
     @abstractmethod
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
@@ -86,8 +92,17 @@ class Constraint(ABC):
             by_frame = torch.cat([by_frame / self._packing, free], dim=1)
         penalty = self.penalize(by_frame)
         self.rest.grad = free[:, free.shape[1] - self.rest.shape[1] :]
-        self.frame_parameter.grad = by_frame if self.frame_parameter.shape == by_frame.shape else by_frame.T
+        self.frame_parameter.grad = self.oriented(by_frame)
         return penalty
+
+    @staticmethod
+    def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Bring an optimiser to a saved state, exactly."""
+        optimizer.load_state_dict(state)
+        for saved in optimizer.state.values():
+            # geoopt's Adam counts steps in an int, which torch's loading turns into a float32 tensor.
+            if isinstance(optimizer, geoopt.optim.RiemannianAdam):
+                saved["step"] = int(saved["step"])
 
     def error(self) -> Tensor:
         """Return how far the frame is from orthonormal: the unsquared ``‖ṼᵀṼ - I‖``."""
@@ -116,6 +131,10 @@ class Penalty(Constraint):
     def frame_parameter(self) -> Parameter:
         """The frame, (m, F)."""
         return self._parameter
+
+    def oriented(self, frame: Tensor) -> Tensor:
+        """Leave it as it is."""
+        return frame
 
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
         """Return torch's SGD or Adam."""
@@ -157,6 +176,10 @@ class Stiefel(Constraint):
         parameter: Parameter = self._parameter
         return parameter
 
+    def oriented(self, frame: Tensor) -> Tensor:
+        """Transpose it."""
+        return frame.T
+
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
         """Return geoopt's RiemannianSGD or RiemannianAdam."""
         parameters = self.parameters()
@@ -170,6 +193,3 @@ class Stiefel(Constraint):
     def penalize(self, by_frame: Tensor) -> Tensor:
         """Add nothing: the manifold holds the constraint."""
         return by_frame.new_zeros(())
-
-
-CONSTRAINTS: dict[str, type[Penalty | Stiefel]] = {"penalty": Penalty, "stiefel": Stiefel}

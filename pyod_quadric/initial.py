@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pyod_quadric._packing import features_of_packed_size, packed_size, unpack
 from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.spectral import feature_moments, hs_solution
+from pyod_quadric.spectral import feature_moments, hs_solution, warn_if_underdetermined
 from pyod_quadric.stiefel import orthonormalized
 
 # The closed form decomposes a matrix of the size of the packed features. That takes 20 s at 100 features on two cores, and
@@ -41,7 +41,8 @@ def starting_quadrics(
     Examples
     --------
     >>> import torch
-    >>> starting_quadrics("auto", [torch.eye(3)], 2, 3, torch.Generator())
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> starting_quadrics("auto", [torch.randn(50, 3, generator=generator)], 2, 3, generator)
     Quadrics(n_quadrics=2, n_features=3, dtype=torch.float32, device='cpu')
     """
     check_n_quadrics(n_quadrics, n_features)
@@ -53,7 +54,10 @@ def starting_quadrics(
         raise ValueError(f"init must be 'auto', 'spectral', 'random' or Quadrics, got {init!r}")
     if init == "random" or (init == "auto" and n_features > SPECTRAL_FEATURES):
         return random_quadrics(n_quadrics, n_features, generator, dtype)
-    return spectral_quadrics(blocks, n_quadrics).to(dtype=dtype, device=generator.device)
+    quadrics = spectral_quadrics(blocks, n_quadrics)
+    if quadrics.n_features != n_features:
+        raise ValueError(f"the blocks must have {n_features} features, got {quadrics.n_features}")
+    return quadrics.to(dtype=dtype, device=generator.device)
 
 
 def random_quadrics(
@@ -77,7 +81,8 @@ def random_quadrics(
 def spectral_quadrics(blocks: Iterable[Tensor], n_quadrics: int) -> Quadrics:
     """Return the HS-orthonormal quadrics with the smallest mean squared values, from one pass over blocks of rows.
 
-    The streaming version of :func:`pyod_quadric.spectral_fit` for working coordinates, which are centred and scaled already.
+    The streaming version of :func:`pyod_quadric.spectral_fit` for working coordinates, which are centred and scaled already. It
+    warns in the same cases.
 
     Parameters
     ----------
@@ -94,8 +99,12 @@ def spectral_quadrics(blocks: Iterable[Tensor], n_quadrics: int) -> Quadrics:
     >>> bool(spectral_quadrics([circle[:5], circle[5:]], 1).to(dtype=torch.float32).values(circle).abs().max() < 1e-5)
     True
     """
-    moments = feature_moments(blocks)
-    check_n_quadrics(n_quadrics, features_of_packed_size(len(moments)) - 1)
+    moments, n = feature_moments(blocks)
+    d = features_of_packed_size(len(moments)) - 1
+    check_n_quadrics(n_quadrics, d)
+    mean = moments[-1, -1 - d : -1]
+    variances = torch.linalg.eigvalsh(moments[-1 - d : -1, -1 - d : -1] - torch.outer(mean, mean))
+    warn_if_underdetermined(n, variances, mean, torch.finfo(torch.float32).eps)
     return hs_solution(moments, n_quadrics)
 
 

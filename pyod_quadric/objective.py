@@ -151,11 +151,12 @@ def _derivatives(values: Tensor, norms: Tensor, hs_norms: Tensor, distance: Dist
         inverse = _inverse(root)
         distances = absolute * _inverse(norms + root)
         per_root = distances * inverse
-        return Derivatives(distances, sign * inverse / 2, -per_root * _inverse(norms), -distances * per_root / 2)
+        reported = distances.masked_fill((root == 0) & (absolute > 0), torch.inf)  # a constant vanishes nowhere
+        return Derivatives(reported, sign * inverse / 2, -per_root * _inverse(norms), -distances * per_root / 2)
     if distance == "first_order":
         distances = torch.where(absolute > 0, absolute / (2 * norms), 0)
         inverse = _inverse(norms)
-        return Derivatives(distances, sign * inverse / 2, -distances * inverse.square(), None)
+        return Derivatives(distances, sign * inverse / 2, -(distances * inverse) * inverse, None)
     if distance == "algebraic":
         return Derivatives(absolute, sign, None, None)
     return Derivatives(values.square(), 2 * values, None, None)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.quadrics import Quadrics, check_finite
+from pyod_quadric.spectral import negligible_variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ def fit_working_coordinates(
     blocks : callable
         Called for each pass; gives tensors of shape (?, d). Sums are kept in float64 on their device.
     n_components : int, optional
-        How many principal axes to keep, those with the largest variance; all that carry any by default.
+        How many principal axes to keep, those with the largest variance; at most, and by default, all that carry any.
     normalize : bool, default=False
         Whether to divide every row by its norm first.
     whiten : bool, default=False
@@ -89,9 +90,14 @@ def fit_working_coordinates(
             [-0.2673],
             [ 1.3363]])
     """
+    if not principal and (n_components is not None or whiten):
+        raise ValueError("n_components and whiten are about principal axes, so they do not go with principal=False")
+    dtypes = set()
 
     def rows() -> Iterable[Tensor]:
         for block in blocks():
+            check_finite(block, "rows")
+            dtypes.add(block.dtype)
             yield (normalized(block) if normalize else block).to(torch.float64)
 
     mean, covariance = mean_and_covariance(rows())
@@ -99,7 +105,9 @@ def fit_working_coordinates(
     variances, axes = variances.flip(0).clamp(min=0), axes.flip(1).T  # descending; rows are axes
     if variances[0] == 0:
         raise ValueError("all rows are equal, so they have no coordinates to work in; give rows that differ")
-    rank = int((variances > len(variances) * torch.finfo(torch.float64).eps * variances[0]).sum())
+    if n_components is not None and not 1 <= n_components <= len(mean):
+        raise ValueError(f"n_components must be from 1 to the number of features, {len(mean)}, got {n_components}")
+    rank = int((variances > negligible_variance(variances, mean, max(torch.finfo(dtype).eps for dtype in dtypes))).sum())
     if not principal:
         return WorkingCoordinates(mean, torch.eye(len(mean)).to(mean) / variances.mean().sqrt(), normalize, variances)
     axes = axes[: min(rank, n_components or rank)]

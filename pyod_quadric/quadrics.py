@@ -118,6 +118,8 @@ class Quadrics:
     def __getitem__(self, index: int | slice | Tensor) -> "Quadrics":
         """Return some of the quadrics, always as a collection (an int gives a collection of one)."""
         if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"there are {len(self)} quadrics, so none has the number {index}")
             index = slice(index, index + 1 or None)
         return Quadrics(self.quadratic[index], self.linear[index], self.constant[index], check_values=False)
 

@@ -66,13 +66,13 @@ def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: InnerProduct
     _check(points, n_quadrics, inner_product)
     exact = points.to(torch.float64)
     fit = _coefficient_fit if inner_product == "coefficient" else _equivariant_fit
-    return fit(exact, n_quadrics, inner_product).to(dtype=points.dtype)
+    return fit(exact, n_quadrics, inner_product, torch.finfo(points.dtype).eps).to(dtype=points.dtype)
 
 
-def feature_moments(blocks: Iterable[Tensor]) -> Tensor:
-    """Return the mean of ``φ φᵀ`` over all rows of all blocks, shape (D, D) in float64, with ``φ(p) = (packed p pᵀ, p, 1)``.
+def feature_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, int]:
+    """Return the mean of ``φ φᵀ`` over all rows of all blocks, (D, D) in float64, and the number of rows.
 
-    The features of a block are made in parts, so that no (n, D) matrix is held at once.
+    ``φ(p) = (packed p pᵀ, p, 1)``. The features of a block are made in parts, so that no (n, D) matrix is held at once.
     """
     total, n = None, 0
     for block in blocks:
@@ -81,28 +81,29 @@ def feature_moments(blocks: Iterable[Tensor]) -> Tensor:
             features = torch.cat([pack_outer(part), part, part.new_ones(len(part), 1)], dim=1)
             total = features.T @ features if total is None else total.addmm_(features.T, features)
         n += len(block)
-    if total is None:
+    if total is None or n == 0:
         raise ValueError("there are no points to take moments of")
-    return total / n
+    return total / n, n
 
 
-def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct) -> Quadrics:
+def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct, eps: float) -> Quadrics:
     d = points.shape[1]
-    _warn_if_underdetermined(points, torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d)))
+    variances = torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d))
+    warn_if_underdetermined(len(points), variances, points.mean(dim=0), eps)
     # φ holds x_i x_j times sqrt 2 for i < j; the monomials do not.
     weights = torch.cat([packing_weights(d, points), points.new_ones(d + 1)])
-    moments = feature_moments([points]) / weights / weights[:, None]
+    moments = feature_moments([points])[0] / weights / weights[:, None]
     return Quadrics.from_coefficients(torch.linalg.eigh(moments).eigenvectors[:, :n_quadrics].T)
 
 
-def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduct) -> Quadrics:
+def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduct, eps: float) -> Quadrics:
     mean = points.mean(dim=0)
     variances, axes = torch.linalg.eigh((points - mean).T @ (points - mean) / len(points))
-    _warn_if_underdetermined(points, variances)
+    warn_if_underdetermined(len(points), variances, mean, eps)
     scale = variances.sum().sqrt()  # one number for all axes, so that the map stays a similarity
     coordinates = (points - mean) @ axes / scale
     solve = hs_solution if inner_product == "hs" else _gradient_solution
-    solution = solve(feature_moments([coordinates]), n_quadrics)
+    solution = solve(feature_moments([coordinates])[0], n_quadrics)
     matrix = axes.T / scale
     moved = solution.compose(matrix, -matrix @ mean)
     # A similarity by 1 / scale divides HS norms by scale² and gradients by scale.
@@ -131,16 +132,21 @@ def _gradient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
     row, column = torch.triu_indices(d, d, device=variances.device)
     slopes = torch.cat([pairs[row, column], torch.ones_like(variances)])
     # A direction without variance has neither value nor slope on the points; any positive number lets it come out as 0.
-    roots = slopes.clamp(min=_negligible(variances)).sqrt()
+    roots = slopes.clamp(min=float(d * torch.finfo(variances.dtype).eps * variances.max())).sqrt()
     means = moments[-1, :-1]  # c is eliminated by centring the other features
     covariance = moments[:-1, :-1] - torch.outer(means, means)
     vectors = torch.linalg.eigh(covariance / roots / roots[:, None]).eigenvectors[:, :n_quadrics].T / roots
     return Quadrics(unpack(vectors[:, :size]), vectors[:, size:], -vectors @ means)
 
 
-def _negligible(variances: Tensor) -> float:
-    """Return the variance below which a principal direction is rounding error."""
-    return float(len(variances) * torch.finfo(variances.dtype).eps * variances.max())
+def negligible_variance(variances: Tensor, mean: Tensor, eps: float) -> float:
+    """Return the variance below which a principal direction is rounding error.
+
+    That of the decomposition in float64, or that of the rows, which were rounded to ``eps`` of their size when they were made.
+    """
+    decomposition = len(variances) * torch.finfo(torch.float64).eps * variances.max()
+    rows = eps**2 * (mean.square().max() + variances.max())
+    return float(torch.maximum(decomposition, rows))
 
 
 def _check(points: Tensor, n_quadrics: int, inner_product: InnerProduct) -> None:
@@ -163,10 +169,11 @@ def _check(points: Tensor, n_quadrics: int, inner_product: InnerProduct) -> None
         raise ValueError(f"all {len(points)} points are equal, which determines no quadric; give at least two that differ")
 
 
-def _warn_if_underdetermined(points: Tensor, variances: Tensor) -> None:
-    n, d = points.shape
+def warn_if_underdetermined(n: int, variances: Tensor, mean: Tensor, eps: float) -> None:
+    """Warn if n rows with these variances along their principal axes do not determine a quadric."""
+    d = len(variances)
     n_coefficients = packed_size(d + 1)
-    rank = int((variances > _negligible(variances)).sum())
+    rank = int((variances > negligible_variance(variances, mean, eps)).sum())
     if rank < d:
         problem = f"the points lie in an affine subspace of dimension {rank} of {d}"
     elif n < n_coefficients:

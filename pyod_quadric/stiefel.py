@@ -32,14 +32,16 @@ def orthonormalized(columns: Tensor) -> Tensor:
 
 def _orthonormalize_(columns: Tensor) -> Tensor:
     """Orthonormalise in place, if possible: fresh memory for a tall frame costs as much as the division."""
+    out = None if columns.requires_grad else columns
     for _ in range(ROUNDS):
-        factor, failed = torch.linalg.cholesky_ex(gram(columns))  # lower triangular, (..., m, m)
+        products = gram(columns)
+        factor, failed = torch.linalg.cholesky_ex(products)  # lower triangular, (..., m, m)
         if failed.any():
             break
-        torch.linalg.solve_triangular(factor.mT, columns, upper=True, left=False, out=columns)
-        # The diagonal of the factor bounds the condition of the Gram matrix from below, and is there already.
-        diagonal = factor.diagonal(dim1=-2, dim2=-1)
-        if ((diagonal.amax(-1) / diagonal.amin(-1)) ** 2 <= ILL_CONDITIONED).all():
+        columns = torch.linalg.solve_triangular(factor.mT, columns, upper=True, left=False, out=out)
+        # The row sums bound the largest eigenvalue, and after a tangent step the smallest is at least 1.
+        smallest = factor.diagonal(dim1=-2, dim2=-1).amin(-1).square()
+        if (products.abs().sum(-1).amax(-1) <= ILL_CONDITIONED * smallest).all():
             return columns
     return _qr(columns)
 
@@ -55,12 +57,20 @@ def polar(columns: Tensor) -> Tensor:
             [0., 1.],
             [0., 0.]])
     """
-    eigenvalues, vectors = torch.linalg.eigh(gram(columns))
-    if (eigenvalues[..., 0] <= eigenvalues[..., -1] * torch.finfo(columns.dtype).eps * columns.shape[-1]).any():
+    return (columns.to(torch.float64) @ polar_factor(columns)).to(columns.dtype)
+
+
+def polar_factor(columns: Tensor) -> Tensor:
+    """Return the ``(Yᵀ Y)^(-1/2)`` that makes columns orthonormal from the right, shape (..., m, m), in float64."""
+    exact = columns.to(torch.float64)
+    eigenvalues, vectors = torch.linalg.eigh(gram(exact))
+    if (eigenvalues[..., 0] <= eigenvalues[..., -1] * torch.finfo(columns.dtype).eps ** 2 * exact.shape[-2]).any():
         raise ValueError("the columns are linearly dependent, so no orthonormal frame is nearest to them")
-    frame: Tensor = columns @ (vectors / eigenvalues.sqrt()[..., None, :] @ vectors.mT)
-    # One round of Newton's iteration removes what the conditioning of the Gram matrix has left.
-    return frame + frame @ (torch.eye(frame.shape[-1], dtype=frame.dtype, device=frame.device) - gram(frame)) / 2
+    factor: Tensor = vectors / eigenvalues.sqrt()[..., None, :] @ vectors.mT
+    # Newton's iteration removes what the conditioning of the Gram matrix has left.
+    for _ in range(2):
+        factor = 1.5 * factor - factor @ gram(exact @ factor) / 2
+    return factor
 
 
 def gram(columns: Tensor) -> Tensor:

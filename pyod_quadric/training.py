@@ -8,7 +8,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -57,7 +57,8 @@ class TrainingOptions:
         How many times to go through the rows.
     batch_size : int, default=1024
     validation_fraction : float, default=0.0
-        The share of rows to hold out for ``held_out_loss`` in the history, at most one half.
+        The share of rows to hold out for ``held_out_loss`` in the history: one in two, three, four, and so on, whichever is
+        nearest.
     patience : int, optional
         Stop after so many epochs without a smaller held-out loss, and return the best quadrics instead of the last.
     seed : int, default=0
@@ -65,9 +66,12 @@ class TrainingOptions:
     verbose : {0, 1, 2}, default=0
         Nothing, a progress bar, or a line for each epoch.
     checkpoint : path, optional
-        Where to keep the state of the run. If the file is there, the run goes on from it.
-    checkpoint_steps, checkpoint_minutes : int and float, optional
-        How often to write it; by default every ten minutes. It is always written at the end.
+        Where to keep the state of the run. If the file is there, the run goes on from it, after a look at options, start,
+        coordinates and all rows whether it is the same run. Rows from a loader cannot be compared.
+    checkpoint_steps : int, optional
+        Write it every so many steps.
+    checkpoint_minutes : float, default=10.0
+        Otherwise, write it every so many minutes. It is always written at the end.
 
     Examples
     --------
@@ -103,7 +107,7 @@ class TrainingOptions:
         ):
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
-        for name, least in (("epoch_num", 0), ("batch_size", 1), ("patience", 1), ("checkpoint_steps", 1)):
+        for name, least in (("seed", 0), ("epoch_num", 0), ("batch_size", 1), ("patience", 1), ("checkpoint_steps", 1)):
             number = getattr(self, name)
             if number is not None and not number >= least:
                 raise ValueError(f"{name} must be at least {least}, got {number}")
@@ -122,7 +126,7 @@ class TrainingOptions:
         """Return the learning rate of an epoch."""
         if self.schedule == "constant":
             return self.lr
-        return self.lr * (1 + math.cos(math.pi * epoch / self.epoch_num)) / 2
+        return self.lr * (1 + math.cos(math.pi * epoch / max(1, self.epoch_num))) / 2
 
 
 @dataclass(frozen=True)
@@ -194,14 +198,15 @@ class _Run:
             self.constraint = Penalty(start, options.inner_product, options.orthonormality_weight)
         else:
             self.constraint = Stiefel(start, options.inner_product)
+        self.dtype = start.dtype
         self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
-        self.batches, signature = _batches(data, options, start.dtype)
-        self.fingerprint = _fingerprint(options, start, signature)
+        self.batches = _batches(data, options)
+        self.fingerprint = _fingerprint(options, data, start, coordinates) if options.checkpoint else {}
         self.history: dict[str, list[float]] = {
             name: [] for name in ("loss", "held_out_loss", "orthonormality_error", "seconds")
         }
         self.epoch, self.batch = 0, 0
-        self.sums = torch.zeros(2, dtype=torch.float64)  # of losses and of rows, in this epoch
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
         self.best: tuple[float, Tensor, Tensor] | None = None
         self.stale = 0  # epochs since the best
         self.seconds = 0.0  # in earlier sittings
@@ -240,17 +245,21 @@ class _Run:
         self.constraint.set_gradient(gradient)
         self.optimizer.step()
         self.batch += 1
-        self.sums += torch.tensor([float(loss) * len(points), len(points)], dtype=torch.float64)
+        # On the device, so that it need not be waited for.
+        self.sums += torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
 
     def _working(self, points: Tensor) -> Tensor:
         needed = len(self.coordinates.mean) if self.coordinates else self.n_features
         if points.shape[1] != needed:
             raise ValueError(f"rows must have {needed} features, as the start and its coordinates do, got {points.shape[1]}")
-        return self.coordinates.transform(points) if self.coordinates else points
+        # Only after centring is there nothing to lose in a smaller type.
+        return (self.coordinates.transform(points) if self.coordinates else points).to(self.dtype)
 
     def _end_epoch(self, bar: "tqdm[Any]") -> None:
+        if self.sums[1] == 0:
+            raise ValueError(f"the loader gave no batches in epoch {self.epoch + 1}; give one that can be gone through again")
         loss = float(self.sums[0] / self.sums[1])
-        self._check_divergence(loss)
+        self._check_divergence()
         held_out = self._held_out_loss()
         error = float(self.constraint.error())
         for name, number in zip(self.history, (loss, held_out, error, self.seconds), strict=True):
@@ -274,12 +283,20 @@ class _Run:
             n += len(points)
         return total / n if n else math.nan
 
-    def _check_divergence(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the loss is {loss}. Use a smaller "
-                f"lr than {self.options.lr:g}, or bring the data to working coordinates (centred, of unit scale) first."
-            )
+    def _check_divergence(self) -> None:
+        loss, error = float(self.sums[0]), float(self.constraint.error())
+        if math.isfinite(loss) and math.isfinite(error):
+            return
+        infinite = (
+            ""
+            if self.options.distance != "first_order"
+            else (" The first-order distance is infinite where a gradient vanishes; the second-order one is not.")
+        )
+        raise FloatingPointError(
+            f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the sum of losses is {loss} and the "
+            f"orthonormality error {error}. Use a smaller lr than {self.options.lr:g}, or bring the data to working "
+            f"coordinates (centred, of unit scale) first.{infinite}"
+        )
 
     def _out_of_patience(self) -> bool:
         return self.options.patience is not None and self.stale >= self.options.patience
@@ -294,7 +311,7 @@ class _Run:
     def _save(self) -> None:
         if self.path is None:
             return
-        self._check_divergence(float(self.sums[0]))
+        self._check_divergence()
         names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
         state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
@@ -312,7 +329,8 @@ class _Run:
                 "remove this one to start anew"
             )
         self._put(state.pop("frame"), state.pop("rest"))
-        self.optimizer.load_state_dict(state.pop("optimizer"))
+        self.constraint.load_optimizer(self.optimizer, state.pop("optimizer"))
+        self.sums.copy_(state.pop("sums"))
         for name, saved in state.items():
             setattr(self, name, saved)
 
@@ -321,23 +339,39 @@ class _Run:
         self.constraint.rest.copy_(rest)
 
 
-def _batches(data: Data, options: TrainingOptions, dtype: torch.dtype) -> tuple[RowBatches | LoaderBatches, str]:
-    """Return the batches, and a signature by which other data would be noticed."""
-    if not hasattr(data, "shape") and not isinstance(data, str | PathLike):
-        if options.validation_fraction:
-            raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
-        return LoaderBatches(data, dtype), "loader"
-    rows = Rows(data)  # type: ignore[arg-type]  # what has a shape is an array or a tensor
-    every = round(1 / options.validation_fraction) if options.validation_fraction else 0
-    batches = RowBatches(rows, options.batch_size, options.seed, dtype, every)
-    some = rows.read(slice(None, None, max(1, rows.n_rows // 64)), torch.float64)
-    return batches, f"{rows.n_rows} x {rows.n_features}, {hashlib.sha256(some.cpu().numpy().tobytes()).hexdigest()}"
+def _is_loader(data: Data) -> bool:
+    return not hasattr(data, "shape") and not isinstance(data, str | PathLike)
 
 
-def _fingerprint(options: TrainingOptions, start: Quadrics, signature: str) -> dict[str, str]:
-    compared = {f.name for f in fields(options) if f.compare}
-    named = {name: repr(option) for name, option in asdict(options).items() if name in compared}
-    return named | {"n_quadrics and n_features": f"{start.n_quadrics}, {start.n_features}", "the data": signature}
+def _batches(data: Data, options: TrainingOptions) -> RowBatches | LoaderBatches:
+    if not _is_loader(data):
+        one_in = round(1 / options.validation_fraction) if options.validation_fraction else 0
+        return RowBatches(Rows(data), options.batch_size, options.seed, one_in)  # type: ignore[arg-type]  # an array or a path
+    if options.validation_fraction:
+        raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
+    return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
+
+
+def _fingerprint(
+    options: TrainingOptions, data: Data, start: Quadrics, coordinates: WorkingCoordinates | None
+) -> dict[str, str]:
+    """Return what tells this run from another one."""
+    numbers = {f.name: getattr(options, f.name) for f in fields(options) if f.compare}
+    named = {name: str(float(n) if isinstance(n, int | float) else n) for name, n in numbers.items()}
+    named["n_quadrics and n_features"] = f"{start.n_quadrics}, {start.n_features}"
+    named["the start"] = _digest([start.quadratic, start.linear, start.constant])
+    named["the coordinates"] = _digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"
+    if _is_loader(data):
+        return named | {"the data": "a loader"}
+    return named | {"the data": _digest(Rows(data).blocks(options.batch_size))}  # type: ignore[arg-type]  # an array or a path
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _progress(options: TrainingOptions) -> "tqdm[Any]":

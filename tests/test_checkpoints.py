@@ -52,7 +52,7 @@ def test_a_flipped_bit_is_noticed_and_the_one_before_is_used(path, place):
 def test_a_truncated_file_is_noticed(path, length):
     write_checkpoint(path, state(1))
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(ValueError, match="remove the files to start anew"):
+    with pytest.raises(ValueError, match="use another file name to start anew"):
         read_checkpoint(path)
 
 
@@ -85,3 +85,13 @@ def test_a_failed_write_leaves_the_old_file(path, monkeypatch):
         warnings.simplefilter("error")
         assert read_checkpoint(path)["number"] == 1
     assert [p.name for p in path.parent.iterdir()] == ["run.ckpt"]
+
+
+def test_a_damaged_file_never_takes_the_place_of_a_sound_one(path):
+    write_checkpoint(path, state(1))
+    write_checkpoint(path, state(2))
+    path.write_bytes(path.read_bytes()[:-1])
+    write_checkpoint(path, state(3))
+    assert read_checkpoint(path)["number"] == 3
+    path.unlink()
+    assert read_checkpoint(path)["number"] == 1

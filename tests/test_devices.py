@@ -60,6 +60,5 @@ def test_preprocessing(cuda):
 
 
 def test_moments_and_frames(cuda):
-    results = [feature_moments([cuda(N, D), cuda(N, D)]), gram(cuda(N, M)), orthonormality_error(cuda(N, M))]
-    results.append(torch.linalg.solve_triangular(gram(cuda(N, M)), cuda(N, M), upper=True, left=False))
+    results = [feature_moments([cuda(N, D), cuda(N, D)])[0], gram(cuda(N, M)), orthonormality_error(cuda(N, M))]
     assert {result.device.type for result in results} == {"cuda"}

@@ -38,6 +38,16 @@ def test_names_give_what_they_say():
     assert torch.equal(starting_quadrics(random, [], 2, 3, generator()).quadratic, random.quadratic)
 
 
+def test_too_few_rows_warn():
+    with pytest.warns(UserWarning, match="8 points are fewer than the 10 coefficients"):
+        starting_quadrics("auto", [CLOUD[:8]], 2, 3, generator())
+
+
+def test_blocks_of_another_width_are_refused():
+    with pytest.raises(ValueError, match="the blocks must have 4 features, got 3"):
+        starting_quadrics("spectral", [CLOUD], 2, 4, generator())
+
+
 def test_auto_is_random_where_the_closed_form_is_too_large(monkeypatch):
     monkeypatch.setattr(initial, "SPECTRAL_FEATURES", 2)
     random = random_quadrics(2, 3, generator())

@@ -22,7 +22,7 @@ try:
 except MemoryError:
     print("the rows do not fit")
 rows = Rows(path)
-working = fit_working_coordinates(lambda: rows.blocks(4096, torch.float32))
+working = fit_working_coordinates(lambda: rows.blocks(4096))
 options = TrainingOptions(epoch_num=1, validation_fraction=0.1)
 trained = train(path, random_quadrics(1, 128, torch.Generator()), options, working)
 print("trained to", trained.history["loss"][0])

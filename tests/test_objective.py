@@ -43,7 +43,18 @@ def test_gradient_equals_autograd(case, distance):
     np.testing.assert_allclose(value, expected_value, rtol=1e-10)
     np.testing.assert_allclose(mean_distance(points, *parts(quadrics), distance), value, rtol=1e-12)
     for actual, wanted in zip(gradient, expected, strict=True):
-        np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-10 * max(1.0, float(wanted.abs().max())))
+        for one, other in zip(actual, wanted, strict=True):  # quadric by quadric
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * max(1.0, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradient_at_the_tip_of_a_cone_is_finite(dtype, distance):
+    cone = Quadrics(*(t.to(dtype) for t in (torch.diag(torch.tensor([1.0, -1.0]))[None], torch.zeros(1, 2), torch.zeros(1))))
+    points = torch.tensor([[1e-20, 1e-20], [0.0, 0.0]], dtype=dtype)
+    value, gradient = mean_distance_and_gradient(points, *parts(cone), distance)
+    assert value.isfinite()
+    assert all(part.isfinite().all() for part in gradient)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -52,7 +63,7 @@ def test_gradient_is_finite_at_singular_points(case, dtype):
     """Planes, constants, and points where value and gradient vanish together."""
     points, quadrics = case.tensors(dtype)
     value, gradient = mean_distance_and_gradient(points, *parts(quadrics))
-    assert not value.isnan()
+    np.testing.assert_allclose(value, second_order_distance(points, quadrics).sum() / len(points), rtol=1e-5)
     assert all(part.isfinite().all() for part in gradient)
 
 

@@ -52,8 +52,8 @@ def test_a_large_mean_does_not_hide_a_small_covariance():
 
 @given(cloud=skew_clouds(), whiten=st.booleans(), principal=st.booleans(), data=st.data())
 def test_quadrics_in_input_space_have_the_same_values(cloud, whiten, principal, data):
-    n_components = data.draw(st.integers(1, cloud.shape[1]))
-    working = fit_working_coordinates(lambda: [cloud], n_components, whiten=whiten, principal=principal)
+    choice = {"n_components": data.draw(st.integers(1, cloud.shape[1])), "whiten": whiten} if principal else {}
+    working = fit_working_coordinates(lambda: [cloud], principal=principal, **choice)
     k = len(working.matrix)
     half = torch.tensor(data.draw(integers(k, k)))
     quadrics = Quadrics((half + half.T)[None], half[:1] + 1, torch.ones(1, dtype=torch.float64))
@@ -86,7 +86,35 @@ def test_normalization_divides_rows_by_their_norms():
     np.testing.assert_allclose(built_in.transform(5 * cloud), plain.transform(normalized(cloud)), atol=1e-5)
 
 
+def test_rounded_rows_do_not_look_like_more_axes():
+    """Rank 3 in float32 beside a mean of 1000: what is below the rounding of the rows is no axis."""
+    generator = torch.Generator().manual_seed(0)
+    cloud = 1000 + torch.randn(500, 3, generator=generator) @ torch.randn(3, 20, generator=generator)
+    assert len(fit_working_coordinates(lambda: [cloud]).matrix) == 3
+
+
+def test_plain_coordinates_are_centred_and_of_unit_scale():
+    cloud = 5 + torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.arange(1, 4)
+    mean, covariance = mean_and_covariance([fit_working_coordinates(lambda: [cloud], principal=False).transform(cloud)])
+    np.testing.assert_allclose(mean, np.zeros(3), atol=1e-12)
+    assert covariance.diag().mean().item() == pytest.approx(1)
+
+
+def test_only_so_many_components_are_kept():
+    cloud = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    assert fit_working_coordinates(lambda: [cloud], 2).transform(cloud).shape == (50, 2)
+
+
 def test_refuses():
+    cloud = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    for n_components in (0, -1, 5):
+        with pytest.raises(ValueError, match=f"from 1 to the number of features, 4, got {n_components}"):
+            fit_working_coordinates(lambda: [cloud], n_components)
+    for wrong in ({"n_components": 2}, {"whiten": True}):
+        with pytest.raises(ValueError, match="do not go with principal=False"):
+            fit_working_coordinates(lambda: [cloud], principal=False, **wrong)
+    with pytest.raises(ValueError, match="rows must be finite, got 200"):
+        fit_working_coordinates(lambda: [cloud * torch.nan])
     with pytest.raises(ValueError, match="all rows are equal"):
         fit_working_coordinates(lambda: [torch.ones(5, 2)])
     with pytest.raises(ValueError, match="no rows"):

@@ -162,6 +162,9 @@ def test_collections_can_be_indexed():
     assert quadrics[-1].constant.tolist() == [2.0]
     assert quadrics[1:].constant.tolist() == [1.0, 2.0]
     assert quadrics[torch.tensor([2, 0])].constant.tolist() == [2.0, 0.0]
+    assert [q.constant.item() for q in quadrics] == [0.0, 1.0, 2.0]
+    with pytest.raises(IndexError, match="there are 3 quadrics, so none has the number 3"):
+        quadrics[3]
     assert repr(quadrics) == "Quadrics(n_quadrics=3, n_features=2, dtype=torch.float32, device='cpu')"
     assert quadrics.to(dtype=torch.float64).dtype == torch.float64
 

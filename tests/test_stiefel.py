@@ -109,6 +109,31 @@ def test_batches_of_frames():
             np.testing.assert_allclose(one, function(alone), atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("condition", [1.0, 1e3])
+def test_polar_copes_with_bad_conditioning(dtype, condition):
+    generator = torch.Generator().manual_seed(0)
+    q = torch.linalg.qr(torch.randn(300, 5, generator=generator, dtype=torch.float64)).Q
+    mix = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64)).Q
+    columns = (q * torch.logspace(0, -np.log10(condition), 5, dtype=torch.float64) @ mix).to(dtype)
+    assert orthonormality_error(polar(columns).double()) < ERROR[dtype]
+
+
+def test_steps_that_are_alike_in_all_columns_do_not_spoil_float32_frames():
+    """The Gram matrix of such a step has one large eigenvalue that the diagonal of its factor hides."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linalg.qr(torch.randn(3000, 400, generator=generator)).Q
+    direction = torch.randn(3000, 1, generator=generator)
+    direction = direction - x @ (x.mT @ direction)
+    u = (direction / direction.norm()).expand(3000, 400)
+    assert orthonormality_error(MANIFOLD.retr(x, u).double()) < 1e-5
+
+
+def test_gradients_flow_through_orthonormalization():
+    columns = torch.randn(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(orthonormalized, columns)
+
+
 def test_polar_refuses_dependent_columns():
     with pytest.raises(ValueError, match="linearly dependent"):
         polar(torch.ones(5, 2))

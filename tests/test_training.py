@@ -13,6 +13,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyod_quadric import Quadrics, second_order_distance, training
+from pyod_quadric.batches import RowBatches, Rows
+from pyod_quadric.checkpoints import read_checkpoint
 from pyod_quadric.initial import random_quadrics, spectral_quadrics
 from pyod_quadric.preprocessing import fit_working_coordinates
 from pyod_quadric.training import TrainingOptions, train
@@ -99,7 +101,8 @@ def test_early_stop_returns_the_best():
     losses = trained.history["held_out_loss"]
     assert len(losses) < 50
     assert np.argmin(losses) == len(losses) - 4
-    held_out = second_order_distance(cloud[::5], trained.quadrics).sum(dim=1).mean()
+    rows = torch.cat(list(RowBatches(Rows(cloud), 64, 0, 5).validation()))
+    held_out = second_order_distance(rows, trained.quadrics).sum(dim=1).mean()
     assert float(held_out) == pytest.approx(min(losses))
 
 
@@ -115,9 +118,10 @@ def global_states():
     return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002, to leave alone
 
 
-def test_global_generators_are_left_alone():
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: DataLoader(TensorDataset(t), batch_size=64, shuffle=True)])
+def test_global_generators_are_left_alone(wrap):
     before = global_states()
-    train(torus(), start(), options())
+    train(wrap(torus()), start(), options())
     assert global_states() == before
 
 
@@ -174,37 +178,140 @@ def test_verbosity(capsys):
     assert [line.split(":")[0] for line in out.splitlines()] == ["epoch 1", "epoch 2", "epoch 3"]
 
 
-def test_divergence_is_an_error_that_says_what_to_change(tmp_path):
+@pytest.mark.parametrize("changes", [{"lr": 1e8, "epoch_num": 9}, {"lr": 1e30, "epoch_num": 1, "batch_size": 600}])
+@pytest.mark.parametrize("checkpoint_steps", [1, 10**6])
+def test_divergence_is_an_error_that_says_what_to_change(changes, checkpoint_steps, tmp_path):
+    """Also in the very last step, after which no loss is computed any more; and no bad state is kept."""
     path = tmp_path / "run.ckpt"
-    with pytest.raises(FloatingPointError, match=r"diverged in epoch \d of 9: .* smaller lr than 1e\+08"):
-        train(torus(), start(), options(lr=1e8, epoch_num=9, checkpoint=path, checkpoint_steps=10**6))
-    assert not path.exists()
+    kept = options(**changes, checkpoint=path, checkpoint_steps=checkpoint_steps)
+    with pytest.raises(FloatingPointError, match=r"diverged in epoch \d of \d: .* smaller lr than 1e\+"):
+        train(torus().float(), start(dtype=torch.float32), kept)
+    assert not path.exists() or torch.isfinite(read_checkpoint(path)["frame"]).all()
+
+
+def test_first_order_divergence_names_its_cause():
+    with pytest.raises(FloatingPointError, match="infinite where a gradient vanishes"):
+        train(torch.zeros(5, 4, dtype=torch.float64), circles(), options(distance="first_order"))
+
+
+def circles():
+    """Return the two quadrics of the torus."""
+    first, second = torch.diag(torch.tensor([1.0, 1, 0, 0])), torch.diag(torch.tensor([0.0, 0, 1, 1]))
+    return Quadrics(torch.stack([first, second]), torch.zeros(2, 4), -torch.ones(2)).to(dtype=torch.float64)
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_an_interrupted_run_goes_on_bit_for_bit(constraint, tmp_path):
-    """Stop between two checkpoints in the middle of an epoch, and go on."""
-    cloud = torus()
-    full = options(constraint=constraint, epoch_num=4, validation_fraction=0.1, patience=3)
-    expected = train(cloud, start(), full)
-    changes = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_steps": 3}
-    kept = TrainingOptions(**{**vars(full), **changes})
+def test_a_given_start_keeps_its_zero_set(constraint):
+    """Whatever its scale, and though its matrices are not orthonormal: what is mixed are whole polynomials."""
+    exact = circles().scaled(torch.tensor([5.0, 0.1]))
+    mixed = Quadrics(*(torch.stack([part.sum(0), part[0]]) for part in (exact.quadratic, exact.linear, exact.constant)))
+    trained = train(torus(), mixed, options(constraint=constraint, epoch_num=0)).quadrics
+    assert second_order_distance(torus(noise=0), trained).max() < 1e-7
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_as_many_quadrics_as_fit_descend(constraint):
+    """With m = d (d + 1) / 2 the frame is square, so nothing may depend on its shape."""
+    cloud = torus()[:, :2] + 0.3
+    losses = train(cloud, start(m=3, d=2), options(constraint=constraint, lr=1e-3, momentum=0.0, epoch_num=20)).history["loss"]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_epoch_loss_is_the_mean_over_rows():
+    """Also when the last batch is short."""
+    trained = train(torus()[:70], start(), options(lr=1e-12, epoch_num=1))
+    expected = second_order_distance(torus()[:70], start()).sum(dim=1).mean()
+    assert trained.history["loss"][0] == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+@pytest.mark.parametrize("change", [{"schedule": "constant"}, {"momentum": 0.5}, {"lr": 0.04}])
+def test_schedule_momentum_and_rate_reach_the_optimizer(constraint, optimizer_name, change):
+    base = options(constraint=constraint, optimizer_name=optimizer_name)
+    other = options(constraint=constraint, optimizer_name=optimizer_name, **change)
+    one, two = (train(torus(), start(), choice).quadrics.quadratic for choice in (base, other))
+    assert not torch.equal(one, two)
+
+
+def test_a_large_mean_is_taken_off_before_the_type_is_narrowed():
+    sphere = torch.nn.functional.normalize(torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    cloud = sphere + 1e6
+    working = fit_working_coordinates(lambda: [cloud])
+    exact = spectral_quadrics([working.transform(cloud)], 1).to(dtype=torch.float32)
+    assert train(cloud, exact, options(epoch_num=1, lr=1e-9), working).history["loss"][0] < 1e-4
+
+
+@pytest.mark.parametrize("loader", [[], iter([torus()])])
+def test_a_loader_that_gives_nothing_is_named(loader):
+    with pytest.raises(ValueError, match="the loader gave no batches in epoch"):
+        train(loader, start(), options())
+
+
+def interrupted(data, quadrics, kept, steps):
+    """Train until a number of steps is made, and stop as Ctrl-C does."""
+    original, left = training.mean_distance_and_gradient, iter(range(steps))
+
+    def failing(*args, **kwargs):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return original(*args, **kwargs)
+
     with pytest.MonkeyPatch.context() as patch:
-        steps = iter(range(13))
-        original = training.mean_distance_and_gradient
-
-        def failing(*args, **kwargs):
-            if next(steps, None) is None:
-                raise KeyboardInterrupt
-            return original(*args, **kwargs)
-
         patch.setattr(training, "mean_distance_and_gradient", failing)
         with pytest.raises(KeyboardInterrupt):
-            train(cloud, start(), kept)
-    resumed = train(cloud, start(), kept)
+            train(data, quadrics, kept)
+
+
+@pytest.mark.parametrize("steps", [13, 31])
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_an_interrupted_run_goes_on_bit_for_bit(constraint, optimizer_name, steps, tmp_path):
+    """Stop between two checkpoints in the middle of an epoch, of a restless run that is about to stop early, and go on."""
+    restless = {
+        "lr": 0.1 if optimizer_name == "sgd" else 0.4,
+        "schedule": "constant",
+        "validation_fraction": 0.1,
+        "patience": 4,
+        "epoch_num": 30,
+    }
+    changes = {"constraint": constraint, "optimizer_name": optimizer_name, **restless}
+    expected = train(torus(), start(), options(**changes))
+    assert 4 < len(expected.history["loss"]) < 30
+    kept = options(**changes, checkpoint=tmp_path / "run.ckpt", checkpoint_steps=3)
+    interrupted(torus(), start(), kept, steps)
+    resumed = train(torus(), start(), kept)
     assert_same(resumed.quadrics, expected.quadrics)
     assert resumed.history["loss"] == expected.history["loss"]
-    assert_same(train(cloud, start(), kept).quadrics, expected.quadrics)  # and a finished run is not run again
+    assert resumed.history["held_out_loss"] == expected.history["held_out_loss"]
+    assert_same(train(torus(), start(), kept).quadrics, expected.quadrics)  # a finished run is not run again
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(tmp_path):
+    kept = options(checkpoint=tmp_path / "run.ckpt", checkpoint_steps=2)
+    interrupted(torus(), start(), kept, 9)
+    damaged = bytearray((tmp_path / "run.ckpt").read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "run.ckpt").write_bytes(damaged)
+    with pytest.warns(UserWarning, match=r"going on from run.ckpt.previous"):
+        resumed = train(torus(), start(), kept)
+    assert_same(resumed.quadrics, train(torus(), start(), options()).quadrics)
+
+
+def test_a_shuffling_loader_goes_on_bit_for_bit(tmp_path):
+    loader = DataLoader(TensorDataset(torus()), batch_size=64, shuffle=True)
+    kept = options(checkpoint=tmp_path / "run.ckpt", checkpoint_steps=2)
+    interrupted(loader, start(), kept, 15)
+    assert_same(train(loader, start(), kept).quadrics, train(loader, start(), options()).quadrics)
+
+
+def test_checkpoints_are_written_by_the_clock(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**6, 40))  # 40 seconds a look
+    monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    written = []
+    monkeypatch.setattr(training, "write_checkpoint", lambda path, state: written.append((state["epoch"], state["batch"])))
+    train(torus(), start(), options(checkpoint=tmp_path / "run.ckpt", checkpoint_minutes=5))
+    assert 3 <= len(written) <= 15
 
 
 SCRIPT = """
@@ -254,6 +361,9 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         (torus(seed=1), start(), {}, "differs in the data"),
         (torus()[:500], start(), {}, "differs in the data"),
         (torus(), start(m=3), {}, "differs in n_quadrics and n_features"),
+        (torus() + torch.eye(600, 4)[torch.randperm(600, generator=torch.Generator().manual_seed(3))], start(), {}, "the data"),
+        (torus(), start(seed=2), {}, "differs in the start"),
+        (torus(), start(dtype=torch.float32), {}, "differs in the start"),
         (torus(), start(), {"lr": 0.01}, "differs in lr"),
         (torus(), start(), {"constraint": "stiefel"}, "differs in constraint"),
     ):
@@ -270,6 +380,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         ({"inner_product": "l2"}, "inner_product must be one of"),
         ({"optimizer_name": "lbfgs"}, "optimizer_name must be one of"),
         ({"schedule": "linear"}, "schedule must be one of"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"epoch_num": -1}, "epoch_num must be at least 0, got -1"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"lr": 0.0}, "lr must be positive, got 0"),
