@@ -89,8 +89,8 @@ def mean_distance_and_gradient(
         halves, values, norms = evaluate(points, matrices, *block[1:], blocks.buffer)
         hs_norms = _row_norms(block[0])
         derivatives = _derivatives(values, norms, hs_norms, distance)
-        products = _products(points, halves, derivatives, gradient)
-        blocks.pack(products, gradient.packed)
+        rows = _weighted_rows(points, halves, derivatives, gradient)
+        blocks.pack_products(rows, points, gradient.packed)
         if derivatives.by_norm is not None:
             by_norm = torch.where(hs_norms > 0, derivatives.by_norm.sum(dim=0) / (len(points) * hs_norms), 0)
             gradient.packed.addcmul_(block[0], by_norm.unsqueeze(1))
@@ -98,19 +98,17 @@ def mean_distance_and_gradient(
     return total / len(points), out
 
 
-def _products(points: Tensor, halves: Tensor, derivatives: Derivatives, out: Parts) -> Tensor:
-    """Write the gradient by b and c, and return half of ``Σ (α x + γ h) xᵀ``, shape (m, d, d), using up h."""
-    n, m, d = halves.shape
+def _weighted_rows(points: Tensor, halves: Tensor, derivatives: Derivatives, out: Parts) -> Tensor:
+    """Write the gradient by b and c, and return ``α x + γ h``, shape (n, m, d), in the memory of h."""
+    n = len(points)
     alpha = derivatives.alpha / n
     torch.sum(alpha, dim=0, out=out.constant)
     torch.mm(alpha.T, points, out=out.linear)  # Σ α x
     if derivatives.gamma is None:
-        rows = torch.mul(alpha.unsqueeze(2), points.unsqueeze(1))
-    else:
-        rows = halves.mul_((derivatives.gamma / n).unsqueeze(2))
-        out.linear.add_(rows.sum(dim=0), alpha=0.5)
-        rows.addcmul_(alpha.unsqueeze(2), points.unsqueeze(1))
-    return torch.mm(rows.flatten(1).T, points / 2).reshape(m, d, d)
+        return torch.mul(alpha.unsqueeze(2), points.unsqueeze(1), out=halves)
+    halves.mul_((derivatives.gamma / n).unsqueeze(2))
+    out.linear.add_(halves.sum(dim=0), alpha=0.5)
+    return halves.addcmul_(alpha.unsqueeze(2), points.unsqueeze(1))
 
 
 class _Blocks:
@@ -121,7 +119,8 @@ class _Blocks:
         self.width = min(m, max(1, BLOCK_NUMBERS // max(1, points.numel())))
         self.buffer = half_gradient_buffer(len(points) * self.width, points)
         self._matrices = points.new_empty(self.width, d, d)
-        self._upper, self._places = upper_places(d, points.device), packed_places(d, points.device)
+        # 32-bit numbers, since what the gather reads competes with the matrices for the cache.
+        self._upper, self._places = upper_places(d, points.device).int(), packed_places(d, points.device).int()
         self._weights = packing_weights(d, points)
 
     def split(self, packed: Tensor, linear: Tensor, constant: Tensor) -> Iterator[Parts]:
@@ -136,11 +135,14 @@ class _Blocks:
                 torch.index_select(row / self._weights, 0, self._places, out=matrix.view(-1))
             yield block, self._matrices.narrow(0, 0, len(block.packed))
 
-    def pack(self, halves: Tensor, out: Tensor) -> None:
-        """Write the packed sums of matrices (m, d, d) with their transposes."""
-        for half, packed in zip(halves, out, strict=True):
-            torch.index_select((half + half.T).flatten(), 0, self._upper, out=packed)
-            packed.mul_(self._weights)
+    def pack_products(self, rows: Tensor, points: Tensor, out: Tensor) -> None:
+        """Write the packed symmetric parts of ``Σ row xᵀ`` for rows (n, m, d) and points (n, d)."""
+        m, d = rows.shape[1:]
+        products = self._matrices.narrow(0, 0, m)  # the matrices of the block are no longer needed
+        torch.mm(rows.flatten(1).T, points, out=products.view(m * d, d))
+        for product, packed in zip(products, out, strict=True):
+            torch.index_select((product + product.T).flatten(), 0, self._upper, out=packed)
+        out.mul_(self._weights / 2)
 
 
 def _derivatives(values: Tensor, norms: Tensor, hs_norms: Tensor, distance: Distance) -> Derivatives:
