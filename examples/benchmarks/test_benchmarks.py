@@ -1,0 +1,103 @@
+"""Each benchmark runs at small sizes and leaves its figures and its picture; none of its times are judged here."""
+# ruff: noqa: D103  the name of a test is its documentation
+
+import json
+import math
+
+import pytest
+import torch
+
+from examples.benchmarks import orthonormality, penalty_vs_manifold, speed
+from pyod_quadric import Quadrics, second_order_distance
+from pyod_quadric.constraints import Penalty
+from pyod_quadric.stiefel import orthonormality_error
+
+
+def files(output, name):
+    assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    return json.loads((output / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def numbers(results):
+    """Yield all numbers of nested lists and dictionaries."""
+    if isinstance(results, dict | list):
+        for entry in results.values() if isinstance(results, dict) else results:
+            yield from numbers(entry)
+    elif isinstance(results, float):
+        yield results
+
+
+def test_speed(tmp_path, capsys):
+    speed.main(tmp_path, fast=True)
+    results = files(tmp_path, "speed")
+    assert "| penalty step |" in capsys.readouterr().out
+    assert results["units"][speed.UNIT] == 1
+    timed = [results[name] for name in ("seconds", "units", "seconds_per_row", "times_ours")]
+    timed += [curve["seconds"] for curve in results["scaling"].values()]
+    assert all(0 < number < math.inf for number in numbers(timed))
+    assert all(math.isfinite(number) for number in numbers(results))
+
+
+@pytest.mark.parametrize("differentiate", [True, False])
+def test_naive_reference_minimises_the_same_loss(differentiate):
+    points, quadrics = speed.make_problem(20, 5, 3, seed=0)
+    tilted = Quadrics(quadrics.quadratic * 1.1, quadrics.linear, quadrics.constant)
+    penalty = orthonormality_error(tilted.packed().T) ** 2
+    expected = second_order_distance(points, tilted).sum(dim=1).mean() + penalty
+    loss = speed.NaiveQuadrics(tilted, differentiate).loss(points).detach()
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("differentiate", [True, False])
+def test_naive_reference_moves_the_linear_parts_alike(differentiate):
+    points, quadrics = speed.make_problem(20, 5, 3, seed=0)
+    naive = speed.NaiveQuadrics(quadrics, differentiate)
+    naive.step(points)
+    linear = naive.coefficients.detach()[:, naive.size : -1]
+    constraints = []
+
+    def keep(start):
+        constraints.append(Penalty(start))
+        return constraints[0]
+
+    speed.full_step(speed.Problem(points, quadrics), keep)()
+    torch.testing.assert_close(linear, constraints[0].quadrics().linear)
+
+
+def test_orthonormality(tmp_path, capsys):
+    orthonormality.main(tmp_path, fast=True)
+    results = files(tmp_path, "orthonormality")
+    assert "| penalty λ = 1, lr 0.1 |" in capsys.readouterr().out
+    assert all(0 <= number < math.inf for number in numbers(results))
+    for result in results["results"]:
+        runs = result["runs"]
+        assert all(run["last"] < orthonormality.TARGET for name, run in runs.items() if name.startswith("manifold"))
+        assert all(run["last"] > orthonormality.TARGET for name, run in runs.items() if name.startswith("penalty"))
+
+
+def test_penalty_vs_manifold(tmp_path, capsys):
+    penalty_vs_manifold.main(tmp_path, fast=True)
+    results = files(tmp_path, "penalty_vs_manifold")
+    assert "| random, sgd |" in capsys.readouterr().out
+    assert len(results["records"]) == 16
+    for record in results["records"]:
+        assert record["n_runs"] == 2
+        assert 0.5 < record["roc_auc"] <= 1
+        assert all(
+            0 < number < math.inf for number in numbers([record["held_out"], record["ms_per_step"], record["projected"]])
+        )
+        assert record["error"] < 1e-5 or record["constraint"] == "penalty"
+    assert all(math.isfinite(number) for number in numbers(results["ratios"]))
+
+
+def test_projection_makes_the_frame_orthonormal_and_keeps_the_intersection():
+    _, quadrics = speed.make_problem(1, 5, 3, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    mixed = torch.eye(3) + 0.2 * torch.randn(3, 3, generator=generator)
+    leaning = Quadrics(
+        torch.einsum("kl,lij->kij", mixed, quadrics.quadratic), mixed @ quadrics.linear, mixed @ quadrics.constant
+    )
+    projected = penalty_vs_manifold.projected(leaning)
+    assert orthonormality_error(projected.packed().T) < 1e-5
+    both = torch.cat([leaning.coefficients(), projected.coefficients()])
+    assert torch.linalg.matrix_rank(both, rtol=1e-4) == 3
