@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from pyod_quadric._packing import packed_size, packing_weights, unpack
 from pyod_quadric.objective import Parts
 from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.stiefel import CholeskyStiefel, gram, orthonormality_error, polar, polar_factor
+from pyod_quadric.stiefel import InPlaceStiefel, gram, orthonormality_error, polar, polar_factor
 
 InnerProduct = Literal["hs", "coefficient"]
 OptimizerName = Literal["sgd", "adam"]
@@ -161,14 +161,14 @@ class Stiefel(Constraint):
     quadrics, inner_product
         As for :class:`Constraint`.
     manifold : geoopt.Manifold, optional
-        A Stiefel manifold with the Euclidean metric: :class:`pyod_quadric.stiefel.CholeskyStiefel` by default,
+        A Stiefel manifold with the Euclidean metric: :class:`pyod_quadric.CholeskyStiefel`, in place, by default;
         ``geoopt.EuclideanStiefel()`` for geoopt's own, slower one.
     """
 
     def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: geoopt.Manifold | None = None) -> None:
         super().__init__(quadrics, inner_product)
         # geoopt's frames have orthonormal columns: the transposed view of the same memory.
-        self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or CholeskyStiefel(), requires_grad=False)
+        self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or InPlaceStiefel(), requires_grad=False)
 
     @property
     def frame_parameter(self) -> Parameter:

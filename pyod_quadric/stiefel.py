@@ -127,6 +127,23 @@ class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt 
         return polar(x)
 
 
+class InPlaceStiefel(CholeskyStiefel):
+    """The same manifold for callers that have no further use for the gradients and steps they pass: these are overwritten.
+
+    Every fresh tensor of the size of a frame costs as much as a product with it. geoopt's optimisers write into gradients
+    themselves and make their steps anew, so with them this is safe.
+    """
+
+    def egrad2rgrad(self, x: Tensor, u: Tensor) -> Tensor:
+        """Turn the Euclidean gradient u at x into the Riemannian one."""
+        inner = x.mT @ u
+        return u.sub_(x @ ((inner + inner.mT) / 2)) if u.ndim > 2 else u.mT.addmm_((inner + inner.mT) / 2, x.mT, alpha=-1).mT
+
+    def retr(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the retraction of the tangent vector u at x."""
+        return _orthonormalize_(u.add_(x))
+
+
 def _qr(columns: Tensor) -> Tensor:
     q, r = torch.linalg.qr(columns)
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(columns)

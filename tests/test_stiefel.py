@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.stiefel import CholeskyStiefel, orthonormality_error, orthonormalized, polar
+from pyod_quadric.stiefel import CholeskyStiefel, InPlaceStiefel, orthonormality_error, orthonormalized, polar
 from tests.tolerances import DTYPES
 
 MANIFOLD, SLOW = CholeskyStiefel(), geoopt.EuclideanStiefel()
@@ -35,6 +35,17 @@ def test_retraction_lands_on_the_manifold(frame, size):
 def test_retraction_equals_that_of_geoopt(frame, size):
     x, u, _ = frame
     np.testing.assert_allclose(MANIFOLD.retr(x, size * u), SLOW.retr(x, size * u), atol=1e-10)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@given(frame=frames())
+def test_in_place_manifold_gives_the_same(frame, by_columns):
+    x, u, v = (t.mT.contiguous().mT if by_columns else t.contiguous() for t in frame)
+    fast = InPlaceStiefel()
+    np.testing.assert_allclose(fast.retr(x, u.clone()), MANIFOLD.retr(x, u), atol=1e-12)
+    np.testing.assert_allclose(fast.egrad2rgrad(x, (v + x).clone()), MANIFOLD.egrad2rgrad(x, v + x), atol=1e-12)
+    batched = fast.egrad2rgrad(x[None], (v + x)[None].clone())
+    np.testing.assert_allclose(batched[0], MANIFOLD.egrad2rgrad(x, v + x), atol=1e-12)
 
 
 @given(frame=frames())
