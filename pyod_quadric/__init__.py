@@ -15,6 +15,12 @@ The modules, from the ground up; each imports only from those above it:
     the exact distance to a single quadric
 ``objective``
     the mean distance and its gradient, written out
+``projection``
+    the nearest point on an intersection
+``moments``
+    means and covariances that can be added and taken away
+``linear``
+    the linear part: a Mahalanobis distance with variances of held-out rows
 ``spectral``
     quadrics in closed form: kernel PCA, its Hilbert-Schmidt version, Taubin's version
 ``stiefel``
@@ -31,8 +37,21 @@ The modules, from the ground up; each imports only from those above it:
     states of a run that survive a kill
 ``training``
     :func:`train`: the loop
+``model``
+    what a fit has learnt: scores, explanations, projections
+``evidence``
+    how much each quadric counts
+``fitting``
+    everything together, in passes over the rows
+``reservoir``
+    a sample of a stream
+``plotting``
+    pictures
+``detector``
+    :class:`QuadricDetector`, PyOD's interface
 """
 
+from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distances import (
     algebraic_distance,
     approximation_distance,
@@ -51,6 +70,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CholeskyStiefel",
+    "QuadricDetector",
     "Quadrics",
     "Trained",
     "TrainingOptions",

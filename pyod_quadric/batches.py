@@ -109,10 +109,17 @@ class RowBatches:
     seed : int
     one_in : int, default=0
         The k: of every k neighbouring rows one is kept apart, at a place that the seed decides; 0 keeps none apart.
+    weights : array of shape (n,), optional
+        With which probability each row takes part in an epoch, from 0 to 1. So the mean over an epoch is that of weighted
+        rows, and batches are smaller where weights are.
     """
 
-    def __init__(self, rows: Rows, batch_size: int, seed: int, one_in: int = 0) -> None:
-        self._rows, self._batch_size, self._seed, self._one_in = rows, batch_size, seed, one_in
+    def __init__(
+        self, rows: Rows, batch_size: int, seed: int, one_in: int = 0, weights: NDArray[np.floating] | None = None
+    ) -> None:
+        self._rows, self._batch_size, self._seed, self._one_in, self._weights = rows, batch_size, seed, one_in, weights
+        if weights is not None and (weights.shape != (rows.n_rows,) or not ((weights >= 0) & (weights <= 1)).all()):
+            raise ValueError(f"weights must be {rows.n_rows} numbers from 0 to 1, one for each row")
         n_groups, rest = divmod(rows.n_rows, one_in) if one_in else (0, 0)
         # The last group may be too short for its place.
         self._n_held_out = n_groups + int(one_in > 0 and self._places(np.array([n_groups]))[0] < rest)
@@ -123,15 +130,23 @@ class RowBatches:
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
         """Yield the batches of an epoch, from the batch with the number ``first`` on."""
         order = shuffled(self._n_training, self._batch_size, (self._seed, number))
-        for batch in islice(order, first, None):
+        for place, batch in enumerate(islice(order, first, None), first):
             # In rising order the rows come from disk in one sweep; their order within a batch does not matter.
-            yield self._rows.read(np.sort(self._training_rows(batch)))
+            yield from self._read(np.sort(self._training_rows(batch)), (self._seed, number, place))
 
     def validation(self) -> Iterator[Tensor]:
         """Yield the held-out rows, in batches."""
         for start in range(0, self._n_held_out, self._batch_size):
             group = np.arange(start, min(start + self._batch_size, self._n_held_out))
-            yield self._rows.read(group * self._one_in + self._places(group))
+            # The same rows take part after every epoch, so that losses can be compared.
+            yield from self._read(group * self._one_in + self._places(group), (self._seed, start))
+
+    def _read(self, numbers: NDArray[np.int64], seed: tuple[int, ...]) -> Iterator[Tensor]:
+        """Yield a batch of those rows that take part."""
+        if self._weights is not None:
+            numbers = numbers[np.random.default_rng((*seed, 1)).random(len(numbers)) < self._weights[numbers]]
+        if len(numbers):
+            yield self._rows.read(numbers)
 
     def _training_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of training rows by number: what is left of each group, in order."""

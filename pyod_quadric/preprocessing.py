@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pyod_quadric.moments import Moments, sum_of_moments
 from pyod_quadric.quadrics import Quadrics, check_finite
 from pyod_quadric.spectral import negligible_variance
 
@@ -100,8 +101,9 @@ def fit_working_coordinates(
             dtypes.add(block.dtype)
             yield (normalized(block) if normalize else block).to(torch.float64)
 
-    mean, covariance = mean_and_covariance(rows())
-    variances, axes = torch.linalg.eigh(covariance)
+    moments = sum_of_moments(Moments.of(block) for block in rows() if len(block))
+    mean = moments.mean
+    variances, axes = torch.linalg.eigh(moments.covariance())
     variances, axes = variances.flip(0).clamp(min=0), axes.flip(1).T  # descending; rows are axes
     if variances[0] == 0:
         raise ValueError("all rows are equal, so they have no coordinates to work in; give rows that differ")
@@ -116,31 +118,6 @@ def fit_working_coordinates(
     scale = kept.sqrt()[:, None] if whiten else kept.mean().sqrt()
     signs = _signs((block - mean) @ axes.T for block in rows())
     return WorkingCoordinates(mean, axes * signs[:, None] / scale, normalize, variances)
-
-
-def mean_and_covariance(blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the mean (d,) and the covariance (d, d) of all rows, in one pass.
-
-    Blocks are merged by the update of Chan, Golub and LeVeque (1983), which does not lose a small covariance beside a
-    large mean.
-    """
-    count, mean, scatter = 0, None, None
-    for block in blocks:
-        n = len(block)
-        if n == 0:
-            continue
-        block_mean = block.mean(dim=0)
-        centred = block - block_mean
-        if mean is None or scatter is None:
-            count, mean, scatter = n, block_mean, centred.T @ centred
-            continue
-        shift = block_mean - mean
-        scatter = scatter + centred.T @ centred + torch.outer(shift, shift) * (count * n / (count + n))
-        mean = mean + shift * (n / (count + n))
-        count += n
-    if mean is None or scatter is None:
-        raise ValueError("there are no rows to learn coordinates from; give at least two that differ")
-    return mean, scatter / count
 
 
 def normalized(points: Tensor) -> Tensor:

@@ -76,24 +76,31 @@ def feature_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, int]:
     """
     total, n = None, 0
     for block in blocks:
-        size = packed_size(block.shape[1] + 1)
-        for part in torch.split(block.to(torch.float64), max(1, BLOCK_NUMBERS // size)):
-            features = torch.cat([pack_outer(part), part, part.new_ones(len(part), 1)], dim=1)
-            total = features.T @ features if total is None else total.addmm_(features.T, features)
+        if total is None:
+            size = packed_size(block.shape[1] + 1)
+            total = torch.zeros(size, size, dtype=torch.float64, device=block.device)
+        add_feature_products(total, block)
         n += len(block)
     if total is None or n == 0:
         raise ValueError("there are no points to take moments of")
     return total / n, n
 
 
+def add_feature_products(total: Tensor, block: Tensor, weights: Tensor | None = None) -> None:
+    """Add the sum of ``φ φᵀ`` over the rows of a block (n, d), with weights (n,) if given, to a total (D, D), in place."""
+    n_rows = max(1, BLOCK_NUMBERS // len(total))
+    roots = block.new_ones(len(block), 1) if weights is None else weights.to(block).sqrt()[:, None]
+    for part, root in zip(torch.split(block, n_rows), torch.split(roots, n_rows), strict=True):
+        part, root = part.to(torch.float64), root.to(torch.float64)
+        features = torch.cat([pack_outer(part), part, torch.ones_like(root)], dim=1) * root
+        total.addmm_(features.T, features)
+
+
 def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct, eps: float) -> Quadrics:
     d = points.shape[1]
     variances = torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d))
     warn_if_underdetermined(len(points), variances, points.mean(dim=0), eps)
-    # φ holds x_i x_j times sqrt 2 for i < j; the monomials do not.
-    weights = torch.cat([packing_weights(d, points), points.new_ones(d + 1)])
-    moments = feature_moments([points])[0] / weights / weights[:, None]
-    return Quadrics.from_coefficients(torch.linalg.eigh(moments).eigenvectors[:, :n_quadrics].T)
+    return coefficient_solution(feature_moments([points])[0], n_quadrics)
 
 
 def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduct, eps: float) -> Quadrics:
@@ -108,6 +115,15 @@ def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduc
     moved = solution.compose(matrix, -matrix @ mean)
     # A similarity by 1 / scale divides HS norms by scale² and gradients by scale.
     return moved.scaled(scale**2 if inner_product == "hs" else scale)
+
+
+def coefficient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
+    """Return the quadrics with orthonormal coefficients and the smallest mean squared values, given the moments of φ."""
+    d = features_of_packed_size(len(moments)) - 1
+    # φ holds x_i x_j times sqrt 2 for i < j; the monomials do not.
+    weights = torch.cat([packing_weights(d, moments), moments.new_ones(d + 1)])
+    vectors = torch.linalg.eigh(moments / weights / weights[:, None]).eigenvectors
+    return Quadrics.from_coefficients(vectors[:, :n_quadrics].T)
 
 
 def hs_solution(moments: Tensor, n_quadrics: int) -> Quadrics:

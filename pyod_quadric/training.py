@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -28,7 +29,9 @@ from pyod_quadric.quadrics import Quadrics
 
 ConstraintName = Literal["penalty", "stiefel"]
 Schedule = Literal["cosine", "constant"]
-Data = NDArray[Any] | Tensor | str | PathLike[str] | Iterable[Any]
+Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
+
+HISTORY_NAMES = ("loss", "held_out_loss", "orthonormality_error", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,19 +160,25 @@ class Trained:
 
 
 def train(
-    data: Data, start: Quadrics, options: TrainingOptions | None = None, coordinates: WorkingCoordinates | None = None
+    data: Data,
+    start: Quadrics,
+    options: TrainingOptions | None = None,
+    coordinates: WorkingCoordinates | None = None,
+    weights: NDArray[np.floating] | None = None,
 ) -> Trained:
     """Fit quadrics to rows by minibatch descent.
 
     Parameters
     ----------
-    data : array, Tensor, memory map, path of a ``.npy`` file, or loader
+    data : array, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
         Rows of shape (n, d). Memory is bounded by a window of batches, whatever n is.
     start : Quadrics
         Where to start, in working coordinates; their dtype and device are those of the training.
     options : TrainingOptions, optional
     coordinates : WorkingCoordinates, optional
         The map from rows to working coordinates, if the rows are not in them already.
+    weights : array of shape (n,), optional
+        How much each row counts, from 0 to 1: the probability with which it takes part in an epoch. Not for loaders.
 
     Examples
     --------
@@ -181,13 +190,20 @@ def train(
     >>> trained.history["loss"][-1] < 0.05
     True
     """
-    return _Run(data, start, options or TrainingOptions(), coordinates).finish()
+    return _Run(data, start, options or TrainingOptions(), coordinates, weights).finish()
 
 
 class _Run:
     """The state of one training run."""
 
-    def __init__(self, data: Data, start: Quadrics, options: TrainingOptions, coordinates: WorkingCoordinates | None) -> None:
+    def __init__(
+        self,
+        data: Data,
+        start: Quadrics,
+        options: TrainingOptions,
+        coordinates: WorkingCoordinates | None,
+        weights: NDArray[np.floating] | None,
+    ) -> None:
         check_n_quadrics(start.n_quadrics, start.n_features)
         self.options, self.coordinates, self.device = options, coordinates, start.device
         self.n_features = start.n_features
@@ -200,11 +216,9 @@ class _Run:
             self.constraint = Stiefel(start, options.inner_product)
         self.dtype = start.dtype
         self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
-        self.batches = _batches(data, options)
-        self.fingerprint = _fingerprint(options, data, start, coordinates) if options.checkpoint else {}
-        self.history: dict[str, list[float]] = {
-            name: [] for name in ("loss", "held_out_loss", "orthonormality_error", "seconds")
-        }
+        self.batches = _batches(data, options, weights)
+        self.fingerprint = _fingerprint(options, data, start, coordinates, weights) if options.checkpoint else {}
+        self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
         self.best: tuple[float, Tensor, Tensor] | None = None
@@ -257,7 +271,9 @@ class _Run:
 
     def _end_epoch(self, bar: "tqdm[Any]") -> None:
         if self.sums[1] == 0:
-            raise ValueError(f"the loader gave no batches in epoch {self.epoch + 1}; give one that can be gone through again")
+            raise ValueError(
+                f"there were no rows in epoch {self.epoch + 1}; give a loader that can be gone through again, or larger weights"
+            )
         loss = float(self.sums[0] / self.sums[1])
         self._check_divergence()
         held_out = self._held_out_loss()
@@ -340,20 +356,31 @@ class _Run:
 
 
 def _is_loader(data: Data) -> bool:
-    return not hasattr(data, "shape") and not isinstance(data, str | PathLike)
+    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows)
 
 
-def _batches(data: Data, options: TrainingOptions) -> RowBatches | LoaderBatches:
+def _rows(data: Data) -> Rows:
+    return data if isinstance(data, Rows) else Rows(data)  # type: ignore[arg-type]  # an array or a path
+
+
+def _batches(data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None) -> RowBatches | LoaderBatches:
     if not _is_loader(data):
         one_in = round(1 / options.validation_fraction) if options.validation_fraction else 0
-        return RowBatches(Rows(data), options.batch_size, options.seed, one_in)  # type: ignore[arg-type]  # an array or a path
+        rows = _rows(data)
+        return RowBatches(rows, options.batch_size, options.seed, one_in, weights)
+    if weights is not None:
+        raise ValueError("rows of a loader have no numbers to find their weights by; give an array or a file, or no weights")
     if options.validation_fraction:
         raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
     return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
 
 
 def _fingerprint(
-    options: TrainingOptions, data: Data, start: Quadrics, coordinates: WorkingCoordinates | None
+    options: TrainingOptions,
+    data: Data,
+    start: Quadrics,
+    coordinates: WorkingCoordinates | None,
+    weights: NDArray[np.floating] | None,
 ) -> dict[str, str]:
     """Return what tells this run from another one."""
     numbers = {f.name: getattr(options, f.name) for f in fields(options) if f.compare}
@@ -361,9 +388,10 @@ def _fingerprint(
     named["n_quadrics and n_features"] = f"{start.n_quadrics}, {start.n_features}"
     named["the start"] = _digest([start.quadratic, start.linear, start.constant])
     named["the coordinates"] = _digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"
+    named["the weights"] = "none" if weights is None else _digest([torch.from_numpy(weights)])
     if _is_loader(data):
         return named | {"the data": "a loader"}
-    return named | {"the data": _digest(Rows(data).blocks(options.batch_size))}  # type: ignore[arg-type]  # an array or a path
+    return named | {"the data": _digest(_rows(data).blocks(options.batch_size))}
 
 
 def _digest(tensors: Iterable[Tensor]) -> str:

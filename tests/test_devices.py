@@ -10,8 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pyod_quadric._packing import pack, pack_outer, packed_size, unpack
 from pyod_quadric.distances import second_order_from
+from pyod_quadric.moments import Moments
 from pyod_quadric.objective import DISTANCES, mean_distance, mean_distance_and_gradient
-from pyod_quadric.preprocessing import WorkingCoordinates, mean_and_covariance, normalized
+from pyod_quadric.preprocessing import WorkingCoordinates, normalized
 from pyod_quadric.quadrics import Quadrics, hs_norm, values_and_gradient_norms
 from pyod_quadric.spectral import feature_moments
 from pyod_quadric.stiefel import gram, orthonormality_error
@@ -55,7 +56,8 @@ def test_objective(cuda, distance):
 
 def test_preprocessing(cuda):
     working = WorkingCoordinates(torch.empty(D), torch.empty(2, D), True, torch.empty(D))  # kept on the CPU
-    results = [working.transform(cuda(N, D)), normalized(cuda(N, D)), *mean_and_covariance([cuda(N, D), cuda(N, D)])]
+    moments = Moments.of(cuda(N, D)) + Moments.of(cuda(N, D))
+    results = [working.transform(cuda(N, D)), normalized(cuda(N, D)), moments.mean, moments.covariance()]
     assert {result.device.type for result in results} == {"cuda"}
 
 

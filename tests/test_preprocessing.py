@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric import Quadrics
-from pyod_quadric.preprocessing import fit_working_coordinates, mean_and_covariance, normalized
+from pyod_quadric.moments import Moments
+from pyod_quadric.preprocessing import fit_working_coordinates, normalized
 from tests.strategies import ISOMETRY_KINDS, integers, isometries
 
 
@@ -38,18 +39,6 @@ def test_blocks_change_nothing(cloud, size, principal):
     np.testing.assert_allclose(blocks.transform(cloud), whole.transform(cloud), atol=1e-9)
 
 
-@given(cloud=skew_clouds(), size=st.integers(1, 70))
-def test_mean_and_covariance_equal_numpy(cloud, size):
-    mean, covariance = mean_and_covariance(torch.split(cloud, size))
-    np.testing.assert_allclose(mean, cloud.numpy().mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(covariance, np.cov(cloud.numpy().T, bias=True).reshape(covariance.shape), atol=1e-9)
-
-
-def test_a_large_mean_does_not_hide_a_small_covariance():
-    cloud = torch.tensor([[1e8 - 1.0], [1e8], [1e8 + 1.0]], dtype=torch.float64)
-    assert mean_and_covariance(torch.split(cloud, 1))[1].item() == pytest.approx(2 / 3, rel=1e-6)
-
-
 @given(cloud=skew_clouds(), whiten=st.booleans(), principal=st.booleans(), data=st.data())
 def test_quadrics_in_input_space_have_the_same_values(cloud, whiten, principal, data):
     choice = {"n_components": data.draw(st.integers(1, cloud.shape[1])), "whiten": whiten} if principal else {}
@@ -64,7 +53,7 @@ def test_quadrics_in_input_space_have_the_same_values(cloud, whiten, principal, 
 @given(cloud=skew_clouds())
 def test_coordinates_are_centred_uncorrelated_and_of_unit_scale(cloud):
     working = fit_working_coordinates(lambda: [cloud])
-    _, covariance = mean_and_covariance([working.transform(cloud)])
+    covariance = Moments.of(working.transform(cloud)).covariance()
     np.testing.assert_allclose(covariance - covariance.diag().diag(), np.zeros(covariance.shape), atol=1e-9)
     assert covariance.diag().mean().item() == pytest.approx(1)
     assert (covariance.diag().diff() <= 1e-12).all()
@@ -95,9 +84,9 @@ def test_rounded_rows_do_not_look_like_more_axes():
 
 def test_plain_coordinates_are_centred_and_of_unit_scale():
     cloud = 5 + torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.arange(1, 4)
-    mean, covariance = mean_and_covariance([fit_working_coordinates(lambda: [cloud], principal=False).transform(cloud)])
-    np.testing.assert_allclose(mean, np.zeros(3), atol=1e-12)
-    assert covariance.diag().mean().item() == pytest.approx(1)
+    moments = Moments.of(fit_working_coordinates(lambda: [cloud], principal=False).transform(cloud))
+    np.testing.assert_allclose(moments.mean, np.zeros(3), atol=1e-12)
+    assert moments.covariance().diag().mean().item() == pytest.approx(1)
 
 
 def test_only_so_many_components_are_kept():

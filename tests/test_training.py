@@ -244,7 +244,7 @@ def test_a_large_mean_is_taken_off_before_the_type_is_narrowed():
 
 @pytest.mark.parametrize("loader", [[], iter([torus()])])
 def test_a_loader_that_gives_nothing_is_named(loader):
-    with pytest.raises(ValueError, match="the loader gave no batches in epoch"):
+    with pytest.raises(ValueError, match="there were no rows in epoch"):
         train(loader, start(), options())
 
 

@@ -1,0 +1,453 @@
+"""The detector: PyOD's interface to a fitted model."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from pyod.models.base import BaseDetector
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from pyod_quadric.batches import Rows, moved
+from pyod_quadric.constraints import InnerProduct, OptimizerName
+from pyod_quadric.fitting import FitOptions, Fitted, Score, fit_model
+from pyod_quadric.model import DISTANCE_FUNCTIONS
+from pyod_quadric.objective import Distance
+from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.reservoir import Reservoir
+from pyod_quadric.training import HISTORY_NAMES, ConstraintName, TrainingOptions
+
+BATCH_ROWS = 4096  # of one block of scoring; more gain nothing
+
+
+class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
+    """Outlier detection by the distance to an intersection of quadrics.
+
+    Rows are seen in two ways at once. The *linear part* is a Mahalanobis distance whose variances are those of held-out rows: a
+    Gaussian model that does not overfit. The *quadrics* are polynomials of degree 2, orthonormal in the Hilbert-Schmidt inner
+    product, that are small on the rows; each counts as much as held-out rows show that it knows more than the linear part. With
+    few rows the detector is a good linear one, with many the quadrics lead.
+
+    Everything is in closed form by default; ``epoch_num`` adds training by gradient descent, with orthonormality held by a
+    penalty or on the Stiefel manifold. :meth:`from_paper` has the settings of the paper.
+
+    Scores do not change when the data are rotated, reflected, shifted or scaled; where rows are normalised (see ``normalize``)
+    the origin counts, and shifts change them.
+
+    Parameters
+    ----------
+    contamination : float in (0, 0.5] or thresholder, default=0.1
+        The share of outliers in the training rows, which decides ``threshold_``; or an object of pythresh that decides it.
+    n_quadrics : int or "auto", default="auto"
+        How many quadrics: "auto" tries all that are orthonormal in the closed form and keeps those with evidence. For
+        ``score_function="mean_distance"`` it is half of all, and from a random start at most 100.
+    n_components : int, float, "auto" or None, default="auto"
+        The coordinates of the quadrics: so many principal ones, or as many as hold this share of the variance, whitened. "auto"
+        is the largest k with k (k + 1) / 2 at most a quarter of the rows, at most 40. None takes the input's own coordinates,
+        centred and with one scale.
+    normalize : bool or "auto", default="auto"
+        Whether to divide rows by their norm. "auto" does so from 32 features on where the norms hold less than a tenth of the
+        variance, the origin is not in the cloud, and held-out rows are more likely that way.
+    score_function : {"combined", "quadrics", "linear", "mean_distance"}, default="combined"
+        Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.
+    robust : bool, default=True
+        Whether rows that are far from the others count less, from a first fit by which held-out rows are scored.
+    distance : {"second_order", "first_order", "algebraic"}, default="second_order"
+        How far a point is from a quadric.
+    init : {"auto", "spectral", "random"} or Quadrics, default="auto"
+        Where the quadrics start: in closed form (up to 100 coordinates), at random, or given, in working coordinates.
+    epoch_num : int, default=0
+        How many times to go through the rows in training; 0 gives the closed form alone. With scores other than "mean_distance"
+        each fold is trained as well, so that trained quadrics are judged by held-out rows, too.
+    constraint : {"penalty", "stiefel"}, default="penalty"
+        How training holds orthonormality: by a soft penalty and torch's optimisers, or on the Stiefel manifold with geoopt's.
+    orthonormality_weight : float, default=1.0
+        The weight of the penalty.
+    inner_product : {"hs", "coefficient"}, default="hs"
+        What is orthonormal: the matrices, or all monomial coefficients (the paper's base problem, which is not equivariant).
+    loss : {"second_order", "first_order", "algebraic", "squared_algebraic"}, optional
+        What training minimises, if it is not the ``distance``.
+    optimizer_name : {"sgd", "adam"}, default="sgd"
+    lr : float, default=0.001
+    batch_size : int, default=1024
+    validation_fraction : float, default=0.0
+        The share of rows that training holds out to report ``held_out_loss``.
+    patience : int, optional
+        Stop training after so many epochs without a smaller held-out loss.
+    checkpoint : path, optional
+        Where training keeps its state; a run that was killed goes on from there.
+    device : str, optional
+        Where to compute, "cuda:0" say; by default on a CUDA device if there is one, else on the CPU. Fitted numbers are kept
+        on the CPU.
+    random_state : int, RandomState or None, default=42
+        Decides the folds, the references and the order of rows in training. No global generator is used.
+    verbose : {0, 1, 2}, default=0
+        Nothing, a progress bar of the training, or a line for each epoch.
+
+    Attributes
+    ----------
+    decision_scores_, labels_, threshold_
+        PyOD's, of the training rows.
+    n_quadrics_ : int
+        How many quadrics have a say.
+    quadrics_ : Quadrics or None
+        In working coordinates.
+    quadric_weights_ : ndarray of shape (n_quadrics_,) or None
+        Of their squared distances in the score; None for the mean of the distances.
+    row_weights_ : ndarray of shape (n,)
+        How much each training row counted.
+    history_ : dict of lists
+        ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
+    model_ : pyod_quadric.model.Model
+        Everything that a score needs.
+    n_features_in_, feature_names_in_
+        scikit-learn's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyod_quadric import QuadricDetector
+    >>> angle = np.linspace(0, 6, 200)
+    >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    >>> detector = QuadricDetector(contamination=0.01).fit(circle)
+    >>> detector.predict([[0.0, 0.0], [0.6, 0.8]])
+    array([1, 0])
+    """
+
+    def __init__(
+        self,
+        *,
+        contamination: float = 0.1,
+        n_quadrics: int | Literal["auto"] = "auto",
+        n_components: int | float | Literal["auto"] | None = "auto",
+        normalize: bool | Literal["auto"] = "auto",
+        score_function: Score = "combined",
+        robust: bool = True,
+        distance: Distance = "second_order",
+        init: Literal["auto", "spectral", "random"] | Quadrics = "auto",
+        epoch_num: int = 0,
+        constraint: ConstraintName = "penalty",
+        orthonormality_weight: float = 1.0,
+        inner_product: InnerProduct = "hs",
+        loss: Distance | None = None,
+        optimizer_name: OptimizerName = "sgd",
+        lr: float = 0.001,
+        batch_size: int = 1024,
+        validation_fraction: float = 0.0,
+        patience: int | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        device: str | None = None,
+        random_state: int | np.random.RandomState | None = 42,
+        verbose: int = 0,
+    ) -> None:
+        self.contamination = contamination
+        self.n_quadrics = n_quadrics
+        self.n_components = n_components
+        self.normalize = normalize
+        self.score_function = score_function
+        self.robust = robust
+        self.distance = distance
+        self.init = init
+        self.epoch_num = epoch_num
+        self.constraint = constraint
+        self.orthonormality_weight = orthonormality_weight
+        self.inner_product = inner_product
+        self.loss = loss
+        self.optimizer_name = optimizer_name
+        self.lr = lr
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.checkpoint = checkpoint
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def from_paper(cls, variant: Literal["full", "base", "sub"] = "full", **changes: Any) -> Self:
+        """Return a detector with the settings of Pavutnitskiy et al. (2022), whose score is the mean of the order-2 distances.
+
+        Rows are normalised; there is no change of coordinates but centring and one scale, no linear part, no row weights; SGD
+        from a random start, with a penalty of weight 1.
+
+        Parameters
+        ----------
+        variant : {"full", "base", "sub"}
+            Q-FULL: 100 quadrics that minimise the order-2 distance, orthonormal in the Hilbert-Schmidt inner product. Q-BASE:
+            100 that minimise squared values, orthonormal in their coefficients. Q-SUB: Q-FULL with 30, for fewer rows.
+        **changes
+            Parameters of :class:`QuadricDetector` to change, such as ``epoch_num``, about which the paper says nothing.
+
+        Examples
+        --------
+        >>> QuadricDetector.from_paper("sub").n_quadrics
+        30
+        """
+        settings: dict[str, Any] = {
+            "n_quadrics": 100,
+            "n_components": None,
+            "normalize": True,
+            "score_function": "mean_distance",
+            "robust": False,
+            "init": "random",
+            "epoch_num": 20,
+            "lr": 0.01,
+        }
+        variants: dict[str, dict[str, Any]] = {
+            "full": {},
+            "base": {"inner_product": "coefficient", "loss": "squared_algebraic"},
+            "sub": {"n_quadrics": 30},
+        }
+        if variant not in variants:
+            raise ValueError(f"variant must be one of {list(variants)}, got {variant!r}")
+        return cls(**(settings | variants[variant] | changes))
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""
+        with self._unless_it_fails():
+            self.__dict__.pop("_reservoir", None)
+            self._fit(Rows(self._checked(X, reset=True)))
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn from further rows of a stream.
+
+        A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it anew whenever the
+        rows have become a tenth more. Scores, labels and threshold of the training are those of the sample. After :meth:`fit`
+        the stream goes on from its rows. If this fails, an earlier fit stays as it was.
+        """
+        with self._unless_it_fails():
+            self._partial_fit(X)
+        return self
+
+    def decision_function(self, X: ArrayLike, batch_size: int | None = None) -> NDArray[np.float64]:
+        """Return the outlier scores (n,) of rows (n, d), higher for more abnormal ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        batch_size : int, optional
+            How many rows to score at once; memory grows with it, scores do not change.
+        """
+        return self._scores(Rows(self._checked(X)), batch_size)
+
+    def quadric_distances(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the distance (n, n_quadrics_) of rows (n, d) to each quadric, in working coordinates."""
+        return np.concatenate([self.model_.quadric_distances(block).double().cpu().numpy() for block in self._blocks(X)])
+
+    def explain(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return what each feature adds to the score of each row: (n, d), not negative, rows sum to the score.
+
+        A quadric's share is split by the squared entries of its gradient, the direction in which the quadric is nearest; the
+        linear part by the squared standardised deviations ``C^(-1/2) (x - mean)``.
+        """
+        return np.concatenate([self.model_.contributions(block).cpu().numpy() for block in self._blocks(X)])
+
+    def project(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the nearest point of the learnt manifold for each row (n, d): the row without its noise.
+
+        See :meth:`pyod_quadric.model.Model.project`. Rows are normalised before, if the detector does so.
+        """
+        return np.concatenate([self.model_.project(block).cpu().numpy() for block in self._blocks(X)])
+
+    def explain_outlier(
+        self,
+        ind: int,
+        columns: list[int] | None = None,
+        cutoffs: list[float] | None = None,
+        feature_names: list[str] | None = None,
+        file_name: str | None = None,
+        file_type: str | None = None,
+        X: ArrayLike | None = None,
+    ) -> Any:
+        """Plot what each feature adds to the score of one training row, as PyOD's COPOD and ECOD do.
+
+        Parameters
+        ----------
+        ind : int
+            The number of the row.
+        columns : list of int, optional
+            The features to show; all by default.
+        cutoffs : list of float, optional
+            Quantiles of the training rows to draw as bands; 1 - contamination and 0.99 by default.
+        feature_names : list of str, optional
+            Names of the features shown; those of the DataFrame that was fitted, if there was one.
+        file_name, file_type : str, optional
+            Where to save the figure, ``file_name.file_type`` (png by default).
+        X : array-like of shape (n, d), optional
+            The training rows; needed only after loading, since files do not hold them.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        from pyod_quadric.plotting import plot_contributions
+
+        check_is_fitted(self, "model_")
+        rows = self._training_rows() if X is None else Rows(self._checked(X))
+        chosen = np.sort(np.random.default_rng(0).permutation(rows.n_rows)[:2000])  # enough for the bands
+        contributions, others = self.explain(rows.read(np.array([ind]))), self.explain(rows.read(chosen))
+        if feature_names is None:
+            names = list(getattr(self, "feature_names_in_", []))
+            feature_names = [names[column] for column in columns] if names and columns is not None else names or None
+        share = np.mean(self.labels_) if hasattr(self.contamination, "fit") else self.contamination
+        return plot_contributions(
+            contributions[0],
+            others,
+            columns=columns,
+            cutoffs=[1 - float(share), 0.99] if cutoffs is None else cutoffs,
+            feature_names=feature_names,
+            title=f"Row {ind} ({'outlier' if self.labels_[ind] else 'inlier'}): what each feature adds to the score",
+            path=None if file_name is None else f"{file_name}.{file_type or 'png'}",
+        )
+
+    @property
+    def input_quadrics_(self) -> Quadrics | None:
+        """The quadrics as polynomials of the (normalised) input: m matrices of size d × d, made anew each time."""
+        check_is_fitted(self, "model_")
+        return self.model_.in_input_space()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_rows"}  # files should not hold the training rows
+
+    @contextmanager
+    def _unless_it_fails(self) -> Iterator[None]:
+        """Put everything back as it was, if what is done inside raises."""
+        earlier = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(earlier)
+            raise
+
+    def _fit(self, rows: Rows) -> None:
+        options = self._options()
+        fitted: Fitted = fit_model(rows, options, self._device())
+        self.model_ = fitted.model
+        self.quadrics_ = fitted.model.quadrics
+        self.n_quadrics_ = 0 if self.quadrics_ is None else len(self.quadrics_)
+        weights = fitted.model.weights
+        self.quadric_weights_ = None if weights is None else weights.numpy()
+        self.row_weights_ = fitted.row_weights
+        self.history_ = {name: fitted.history.get(name, []) for name in HISTORY_NAMES}
+        self._set_n_classes(None)
+        self._rows = rows
+        self.decision_scores_ = self._scores(rows)
+        if np.ptp(self.decision_scores_) == 0:
+            warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
+        self._process_decision_scores()
+
+    def _partial_fit(self, X: ArrayLike) -> None:
+        first = not hasattr(self, "model_")
+        array = self._checked(X, reset=first)
+        if not hasattr(self, "_reservoir"):
+            self._reservoir = Reservoir(self._seed())
+            if not first:
+                self._reservoir = self._reservoir.with_rows(self._training_rows())
+        self._reservoir = self._reservoir.with_rows(Rows(array))
+        if first or self._reservoir.has_grown():
+            self._reservoir = self._reservoir.used()
+            self._fit(Rows(self._reservoir.sample()))
+
+    def _training_rows(self) -> Rows:
+        if not hasattr(self, "_rows"):
+            raise ValueError("files do not hold the training rows: give them as X, or fit again")
+        rows: Rows = self._rows
+        return rows
+
+    def _checked(self, X: ArrayLike, reset: bool = False) -> NDArray[Any]:
+        """Return rows as a float array, after a look at their shape, values and names."""
+        if not reset:
+            check_is_fitted(self, "model_")
+        array: NDArray[Any] = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        return array
+
+    def _blocks(self, X: ArrayLike, batch_size: int | None = None) -> Any:
+        """Go through rows on the device, a block at a time."""
+        rows = Rows(self._checked(X))
+        return moved(rows.blocks(batch_size or BATCH_ROWS), self._device())
+
+    def _scores(self, rows: Rows, batch_size: int | None = None) -> NDArray[np.float64]:
+        blocks = moved(rows.blocks(batch_size or BATCH_ROWS), self._device())
+        return np.concatenate([self.model_.score(block).cpu().numpy() for block in blocks])
+
+    def _options(self) -> FitOptions:
+        """Return the parameters as options of a fit, or raise a ValueError or TypeError that says what is wrong with them."""
+        self._check_contamination()
+        self._check_sizes()
+        for name, names in (("score_function", get_args(Score)), ("distance", tuple(DISTANCE_FUNCTIONS))):
+            if getattr(self, name) not in names:
+                raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
+        seed = self._seed()
+        training = TrainingOptions(
+            constraint=self.constraint,
+            inner_product=self.inner_product,
+            orthonormality_weight=self.orthonormality_weight,
+            distance=self.loss or self.distance,
+            optimizer_name=self.optimizer_name,
+            lr=self.lr,
+            epoch_num=self.epoch_num,
+            batch_size=self.batch_size,
+            validation_fraction=self.validation_fraction,
+            patience=self.patience,
+            seed=seed,
+            verbose=self.verbose,
+            checkpoint=self.checkpoint,
+        )
+        return FitOptions(
+            n_quadrics=_as_int(self.n_quadrics),
+            n_components=_as_int(self.n_components),
+            normalize=self.normalize,
+            score=self.score_function,
+            distance=self.distance,
+            init=self.init,
+            robust=self.robust,
+            seed=seed,
+            training=training,
+        )
+
+    def _check_contamination(self) -> None:
+        share: Any = self.contamination
+        if hasattr(share, "fit"):  # a thresholder
+            return
+        if not isinstance(share, Real) or not 0 < float(share) <= 0.5:
+            raise ValueError(f"contamination must be a number above 0 and at most 0.5, or a thresholder, got {share!r}")
+
+    def _check_sizes(self) -> None:
+        m: Any = self.n_quadrics
+        k: Any = self.n_components
+        if not (isinstance(m, str) and m == "auto") and not (isinstance(m, Integral) and int(m) >= 1):
+            raise ValueError(f"n_quadrics must be 'auto' or a whole number from 1 on, got {m!r}")
+        if not (k is None or (isinstance(k, str) and k == "auto") or (isinstance(k, Real) and float(k) > 0)):
+            raise ValueError(f"n_components must be 'auto', None, a whole number or a share of the variance, got {k!r}")
+        if not isinstance(self.normalize, bool | np.bool_) and self.normalize != "auto":
+            raise ValueError(f"normalize must be True, False or 'auto', got {self.normalize!r}")
+
+    def _process_decision_scores(self) -> Self:
+        given: Any = self.contamination
+        if isinstance(given, Real):  # PyOD takes a number that is neither float nor int for a thresholder
+            self.contamination = float(given)
+        try:
+            super()._process_decision_scores()
+        finally:
+            self.contamination = given
+        return self
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            return int(np.random.default_rng().integers(2**31))
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _device(self) -> torch.device:
+        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _as_int(number: Any) -> Any:
+    return int(number) if isinstance(number, Integral) else number

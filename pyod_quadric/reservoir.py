@@ -1,0 +1,69 @@
+"""A uniform sample of a stream, of bounded size."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyod_quadric.batches import Rows
+
+CAPACITY = 20_000
+GROWTH = 1.1  # from here on a stream has grown enough for another fit
+
+
+@dataclass(frozen=True, eq=False)
+class Reservoir:
+    """Rows of a stream, each of which is in the sample with the same probability (Vitter's algorithm R).
+
+    Parameters
+    ----------
+    seed : int
+    capacity : int
+        The most rows to keep.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyod_quadric.batches import Rows
+    >>> reservoir = Reservoir(seed=0, capacity=5)
+    >>> for start in (0.0, 3.0, 6.0):
+    ...     reservoir = reservoir.with_rows(Rows(start + np.arange(3.0)[:, None]))
+    >>> reservoir.n_seen, len(reservoir.rows)
+    (9, 5)
+    """
+
+    seed: int
+    capacity: int = CAPACITY
+    rows: NDArray[np.floating] | None = None  # (at most capacity, d)
+    n_seen: int = 0
+    n_used: int = 0
+
+    def with_rows(self, rows: Rows) -> "Reservoir":
+        """Return the sample after further rows of the stream."""
+        kept = 0 if self.rows is None else len(self.rows)
+        rng = np.random.default_rng((self.seed, self.n_seen))
+        numbers = np.arange(self.n_seen, self.n_seen + rows.n_rows)
+        # Row number i goes to a random place from 0 to i, if there is such a place; the first ones fill the sample in order.
+        places = np.where(numbers < self.capacity, numbers, rng.integers(0, numbers + 1))
+        last = {int(place): number for number, place in enumerate(places) if place < self.capacity}
+        dtype = np.result_type(*([] if self.rows is None else [self.rows]), str(rows.dtype).removeprefix("torch."))
+        sample = np.empty((max(kept, min(self.capacity, int(numbers[-1]) + 1)), rows.n_features), dtype)
+        if self.rows is not None:
+            sample[:kept] = self.rows
+        chosen = np.array(sorted(last, key=lambda place: last[place]), dtype=np.int64)
+        sample[chosen] = rows.read(np.array([last[int(place)] for place in chosen], dtype=np.int64)).cpu().numpy()
+        return replace(self, rows=sample, n_seen=self.n_seen + rows.n_rows)
+
+    def sample(self) -> NDArray[np.floating]:
+        """Return the rows that are kept."""
+        if self.rows is None:
+            raise ValueError("no rows have come yet")
+        return self.rows
+
+    def has_grown(self) -> bool:
+        """Return whether there are a tenth more rows than when they were last used."""
+        return self.n_seen >= GROWTH * self.n_used
+
+    def used(self) -> "Reservoir":
+        """Return the same sample, as used now."""
+        return replace(self, n_used=self.n_seen)
