@@ -6,6 +6,7 @@ held-out rows along the axes of the others. Where there are fewer rows than feat
 share what held-out rows have there.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -69,7 +70,7 @@ class LinearPart:
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the covariance."""
         r, d = self.axes.shape
-        return float(self.variances.log().sum()) + (d - r) * float(torch.tensor(self.complement).double().log())
+        return float(self.variances.log().sum()) + (d - r) * math.log(self.complement)
 
     def widened(self, share: float) -> "LinearPart":
         """Return the same with a share of the median variance added everywhere."""
