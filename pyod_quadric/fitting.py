@@ -35,6 +35,7 @@ Score = Literal["combined", "quadrics", "linear", "mean_distance"]
 Init = Literal["auto", "spectral", "random"]
 
 N_FOLDS = 3
+N_ROUNDS = 1
 # Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
 ROWS_PER_COEFFICIENT = 4
 MOST_COMPONENTS = 40
@@ -51,6 +52,7 @@ NORM_SHARE = 0.1
 NORM_FEATURES = 32  # and only in embeddings: of a few features the norm is one too many to lose
 # Rows lose weight from so many robust standard deviations of the logarithm of the score on.
 CUT = 2.0
+POWER = 2.0
 CONSISTENCY = 1.4826  # of the median absolute deviation with the standard deviation of a normal distribution
 
 
@@ -99,7 +101,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     view, moments = _choose_view(_View(rows, device, folds), options)
     fit = _Fit(view, options, rng)
     weights = torch.ones(n, dtype=torch.float64, device=device)
-    if options.robust:
+    for _ in range(N_ROUNDS if options.robust else 0):
         weights = fit.row_weights(moments, weights)
         moments = view.moments(weights)
     model, history = fit.model(moments, weights)
@@ -248,7 +250,7 @@ class _Fit:
         logs = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
         middle = logs.median()
         cut = middle + CUT * CONSISTENCY * (logs - middle).abs().median()
-        return (2 * (cut - logs)).clamp(max=0).exp()
+        return (POWER * (cut - logs)).clamp(max=0).exp()
 
     def model(self, moments: list[Moments], weights: Tensor) -> tuple[Model, dict[str, list[float]]]:
         """Return the model for weighted rows, and the history of its training."""

@@ -54,7 +54,8 @@ def _compromise(points: Tensor, quadrics: Quadrics) -> Tensor:
     def target(places: Tensor) -> Tensor:
         jacobian = quadrics.gradients(places)  # (n, m, d)
         misses = quadrics.values(places).unsqueeze(2) + jacobian @ (points - places).unsqueeze(2)
-        return points - torch.linalg.solve(jacobian.mT @ jacobian + identity, jacobian.mT @ misses).squeeze(2)
+        correction: Tensor = torch.linalg.solve(jacobian.mT @ jacobian + identity, jacobian.mT @ misses)
+        return points - correction.squeeze(2)
 
     def objective(places: Tensor) -> Tensor:
         return (places - points).square().sum(dim=1) + quadrics.values(places).square().sum(dim=1)
@@ -68,7 +69,7 @@ def _on_intersection(points: Tensor, quadrics: Quadrics) -> Tensor:
 
     def onto(places: Tensor) -> Tensor:
         def target(places: Tensor) -> Tensor:
-            inverse = torch.linalg.pinv(quadrics.gradients(places))
+            inverse: Tensor = torch.linalg.pinv(quadrics.gradients(places))
             return places - (inverse @ quadrics.values(places).unsqueeze(2)).squeeze(2)
 
         return _descended(places, target, lambda places: quadrics.values(places).square().sum(dim=1), N_RESTORING)

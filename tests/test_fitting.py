@@ -93,7 +93,7 @@ def test_robust_fits_forget_outliers():
     outliers, inliers = torch.tensor(rng.uniform(-4, 4, size=(300, 3))), torch.tensor(sphere(n=300, d=3, seed=2))
     robust, plain = (fitted(rows, robust=robust).model for robust in (True, False))
     gaps = [float((model.score(outliers).median() / model.score(inliers).median()).log()) for model in (robust, plain)]
-    assert gaps[0] > gaps[1] + 0.5
+    assert gaps[0] > gaps[1] + 0.2
 
 
 def test_norms_are_dropped_only_where_that_is_better():
