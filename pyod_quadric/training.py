@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
-from pyod_quadric.constraints import Constraint, InnerProduct, OptimizerName, Penalty, Stiefel
+from pyod_quadric.constraints import Constraint, FrameInnerProduct, OptimizerName, Penalty, Stiefel
 from pyod_quadric.initial import check_n_quadrics
 from pyod_quadric.objective import Distance, mean_distance, mean_distance_and_gradient
 from pyod_quadric.preprocessing import WorkingCoordinates
@@ -84,7 +84,7 @@ class TrainingOptions:
     """
 
     constraint: ConstraintName = "penalty"
-    inner_product: InnerProduct = "hs"
+    inner_product: FrameInnerProduct = "hs"
     orthonormality_weight: float = 1.0
     distance: Distance = "second_order"
     optimizer_name: OptimizerName = "sgd"
@@ -104,7 +104,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for name, names in (
             ("constraint", get_args(ConstraintName)),
-            ("inner_product", get_args(InnerProduct)),
+            ("inner_product", get_args(FrameInnerProduct)),
             ("distance", get_args(Distance)),
             ("optimizer_name", get_args(OptimizerName)),
             ("schedule", get_args(Schedule)),
