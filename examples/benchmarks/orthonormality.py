@@ -2,8 +2,8 @@
 
 The error is the unsquared Frobenius norm ‖ṼᵀṼ - I‖ of the float32 frame, measured in float64. The steps are SGD with momentum
 and a constant learning rate on the order-2 distance of real data: ADBench's ResNet18 embeddings CIFAR10_0, in principal
-coordinates. A learning rate of 1 is far too large to learn with, and is there to strain the retraction. The penalty has a
-smaller one than the manifold: at d = 512 it diverges with 0.1.
+coordinates. The learning rate of 1 is there to strain the retraction. The penalty has a smaller one than the manifold: at
+d = 512 it diverges with 0.1.
 
 Run it with ``python -m examples.benchmarks.orthonormality --data DIR --output DIR``; the target is an error of at most 1e-5.
 """
