@@ -14,7 +14,7 @@ from pyod.models.base import BaseDetector
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 
 from pyod_quadric.batches import Rows, moved
-from pyod_quadric.constraints import InnerProduct, OptimizerName
+from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.fitting import FitOptions, Fitted, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS
 from pyod_quadric.objective import Distance
@@ -133,7 +133,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         epoch_num: int = 0,
         constraint: ConstraintName = "penalty",
         orthonormality_weight: float = 1.0,
-        inner_product: InnerProduct = "hs",
+        inner_product: FrameInnerProduct = "hs",
         loss: Distance | None = None,
         optimizer_name: OptimizerName = "sgd",
         lr: float = 0.001,

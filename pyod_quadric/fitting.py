@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pyod_quadric._packing import packed_size
 from pyod_quadric.batches import Rows
-from pyod_quadric.constraints import InnerProduct
+from pyod_quadric.constraints import FrameInnerProduct
 from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
 from pyod_quadric.linear import LinearPart, cross_validated
@@ -336,7 +336,7 @@ class _Fit:
         start = starting_quadrics(init, [], m, k, generator, self.view.rows.dtype).to(device=self.view.device)
         return _Fitted(start, [start] * N_FOLDS)
 
-    def _closed_form(self, coordinates: WorkingCoordinates, weights: Tensor, inner_product: InnerProduct) -> _Fitted:
+    def _closed_form(self, coordinates: WorkingCoordinates, weights: Tensor, inner_product: FrameInnerProduct) -> _Fitted:
         """Return all orthonormal solutions of the closed form, in ascending order of mean squared value."""
         size = packed_size(len(coordinates.matrix) + 1)
         products = [torch.zeros(size, size, dtype=torch.float64, device=self.view.device) for _ in range(N_FOLDS)]

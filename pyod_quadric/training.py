@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +22,7 @@ from tqdm import tqdm
 
 from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
-from pyod_quadric.constraints import Constraint, InnerProduct, OptimizerName, Penalty, Stiefel
+from pyod_quadric.constraints import Constraint, FrameInnerProduct, OptimizerName, Penalty, Stiefel
 from pyod_quadric.initial import check_n_quadrics
 from pyod_quadric.objective import Distance, mean_distance, mean_distance_and_gradient
 from pyod_quadric.preprocessing import WorkingCoordinates
@@ -83,7 +84,7 @@ class TrainingOptions:
     """
 
     constraint: ConstraintName = "penalty"
-    inner_product: InnerProduct = "hs"
+    inner_product: FrameInnerProduct = "hs"
     orthonormality_weight: float = 1.0
     distance: Distance = "second_order"
     optimizer_name: OptimizerName = "sgd"
@@ -103,7 +104,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for name, names in (
             ("constraint", get_args(ConstraintName)),
-            ("inner_product", get_args(InnerProduct)),
+            ("inner_product", get_args(FrameInnerProduct)),
             ("distance", get_args(Distance)),
             ("optimizer_name", get_args(OptimizerName)),
             ("schedule", get_args(Schedule)),
@@ -170,8 +171,8 @@ def train(
 
     Parameters
     ----------
-    data : array, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
-        Rows of shape (n, d). Memory is bounded by a window of batches, whatever n is.
+    data : array, list of lists of numbers, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
+        Rows of shape (n, d). Other lists are loaders, of batches. Memory is bounded by a window of batches, whatever n is.
     start : Quadrics
         Where to start, in working coordinates; their dtype and device are those of the training.
     options : TrainingOptions, optional
@@ -356,7 +357,15 @@ class _Run:
 
 
 def _is_loader(data: Data) -> bool:
-    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows)
+    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows) and not _is_listed(data)
+
+
+def _is_listed(data: object) -> bool:
+    """Say whether these are lists of numbers instead of a list of batches."""
+    for _ in range(2):
+        if isinstance(data, list | tuple) and data:
+            data = data[0]
+    return isinstance(data, Real)
 
 
 def _rows(data: Data) -> Rows:

@@ -133,6 +133,20 @@ def test_all_sources_train_the_same(tmp_path):
         assert_same(train(source, start(), options()).quadrics, expected)
 
 
+@pytest.mark.parametrize("listed", [torus().tolist(), [tuple(row) for row in torus().numpy()]])
+def test_lists_of_numbers_are_rows_and_not_batches(listed, tmp_path):
+    changes = {"validation_fraction": 0.1, "checkpoint": tmp_path / "run.ckpt"}
+    from_list = train(listed, start(), options(**changes))
+    assert_same(from_list.quadrics, train(torus(), start(), options(**changes)).quadrics)  # the list's checkpoint fits
+    assert_same(from_list.quadrics, train(torus(), start(), options(validation_fraction=0.1)).quadrics)
+
+
+@pytest.mark.parametrize("batch", [torus(), (torus(), "labels"), [torus().numpy()]])
+def test_lists_of_batches_are_loaders(batch):
+    loader = DataLoader(torus(), batch_size=600)
+    assert_same(train([batch], start(), options()).quadrics, train(loader, start(), options()).quadrics)
+
+
 def test_loaders_train():
     loader = DataLoader(TensorDataset(torus()), batch_size=64)
     trained = train(loader, start(), options(epoch_num=20))
@@ -403,6 +417,11 @@ def test_training_refuses():
         random_quadrics(4, 2, torch.Generator())
     with pytest.raises(ValueError, match="n and d at least 1"):
         train(np.zeros((0, 4)), start(), options())
+    for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)"), ([torus()[0]], r"\(4,\)")):
+        with pytest.raises(ValueError, match=rf"rows must have shape \(n, d\) .*got {shape}"):
+            train(listed, start(), options())
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        train([[1.0, 2.0, 3.0, 4.0], [5.0]], start(), options())
     with pytest.raises(ValueError, match="rows cannot be held out of a loader"):
         train([torus()], start(), options(validation_fraction=0.1))
     with pytest.raises(ValueError, match="rows must have 4 features, as the start and its coordinates do, got 3"):
