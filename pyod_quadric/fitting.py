@@ -1,10 +1,10 @@
 """Fitting a model in passes over the rows: what to normalise, the linear part, the quadrics, their weights, the rows' weights.
 
 Everything is made from moments of three folds of the rows, so what a fold's rows look like to a model that has not seen them
-costs no further pass. The passes are: moments of the rows (and of the normalised rows, if that is an option); features of
-degree 2 in few coordinates and held-out scores of all rows, which give weights to rows; weighted moments; weighted features in
-more coordinates. A sample of rows then decides the weights of the quadrics. Memory holds a block of rows, the sample, and one
-number for each row.
+costs no further pass. The passes are: moments of the rows (and of the normalised rows, if that is an option); then in a few
+rounds, features of degree 2 in few coordinates, held-out scores of all rows, which give weights to rows, and weighted moments;
+at last weighted features in more coordinates. A sample of rows decides the weights of the quadrics. Memory holds a block of
+rows, the sample, and one number for each row.
 """
 
 import math
@@ -35,7 +35,6 @@ Score = Literal["combined", "quadrics", "linear", "mean_distance"]
 Init = Literal["auto", "spectral", "random"]
 
 N_FOLDS = 3
-N_ROUNDS = 1
 # Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
 ROWS_PER_COEFFICIENT = 4
 MOST_COMPONENTS = 40
@@ -50,9 +49,13 @@ FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
 # Norms are dropped only if they hold less than this share of the variance, and the origin is outside the cloud.
 NORM_SHARE = 0.1
 NORM_FEATURES = 32  # and only in embeddings: of a few features the norm is one too many to lose
-# Rows lose weight from so many robust standard deviations of the logarithm of the score on.
+# Rows lose weight from so many robust standard deviations of the logarithm of the score on, with this power of the score. A
+# row's pull on the quadrics grows with its squared score, so from the power 2 on it is bounded, and above that it vanishes.
 CUT = 2.0
-POWER = 2.0
+POWER = 4.0
+# Rounds of weighing rows: so many at most, or until the weights change by less than this on average.
+MOST_ROUNDS = 6
+SETTLED = 0.003
 CONSISTENCY = 1.4826  # of the median absolute deviation with the standard deviation of a normal distribution
 
 
@@ -101,9 +104,11 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     view, moments = _choose_view(_View(rows, device, folds), options)
     fit = _Fit(view, options, rng)
     weights = torch.ones(n, dtype=torch.float64, device=device)
-    for _ in range(N_ROUNDS if options.robust else 0):
-        weights = fit.row_weights(moments, weights)
+    for _ in range(MOST_ROUNDS if options.robust else 0):
+        earlier, weights = weights, fit.row_weights(moments, weights)
         moments = view.moments(weights)
+        if float((weights - earlier).abs().mean()) < SETTLED:
+            break
     model, history = fit.model(moments, weights)
     return Fitted(model, weights.cpu().numpy(), history)
 

@@ -82,7 +82,8 @@ def test_far_rows_lose_weight_and_clean_rows_keep_it():
     rows[:15] = np.random.default_rng(1).normal(size=(15, 4)) * 8
     weights = fitted(rows).row_weights
     assert np.median(weights[:15]) < 0.05
-    assert np.mean(weights[15:]) > 0.99
+    assert np.median(weights[15:]) == 1
+    assert np.mean(weights[15:]) > 0.9
     assert np.array_equal(fitted(rows, robust=False).row_weights, np.ones(300))
 
 
@@ -219,7 +220,7 @@ def test_contributions_share_a_quadrics_distance_by_its_gradient():
     rows = sphere(d=2)
     model = fitted(rows, init=circle, score="mean_distance", n_components=None, normalize=False).model
     mean, scale = model.coordinates.mean, model.coordinates.matrix[0, 0]
-    point = (mean + torch.tensor([3.0, 4.0]) / scale)[None]
+    point = (mean + torch.tensor([3.0, 4.0], dtype=torch.float64) / scale)[None]
     contributions = model.contributions(point)
     np.testing.assert_allclose(contributions / model.score(point), [[9 / 25, 16 / 25]], rtol=1e-9)
     centre = model.contributions(mean[None])  # no direction is better than another
