@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from examples.benchmarks import detection, orthonormality, penalty_vs_manifold, speed
+from examples.benchmarks import cost, detection, orthonormality, penalty_vs_manifold, speed
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.constraints import Penalty
 from pyod_quadric.stiefel import orthonormality_error
@@ -128,3 +128,17 @@ def test_a_peer_that_fails_counts_as_chance(monkeypatch):
     _, cell = detection.measure(task, None)
     assert cell["roc_auc"] == 0.5
     assert "n_neighbors" in cell["error"]
+
+
+def test_cost(tmp_path, capsys):
+    cost.main(tmp_path, fast=True)
+    results = files(tmp_path, "cost")
+    assert "| KNN |" in capsys.readouterr().out
+    assert len(results["timings"]) == 12
+    assert all(0 < number < math.inf for number in numbers(results))
+
+
+def test_cost_expects_a_power_of_the_rows():
+    earlier = [cost.Timing("", n, 2, fit_seconds=n**2 / 1e6, score_seconds=1.0) for n in (1000, 2000)]
+    assert cost.expected(earlier, 8000) == pytest.approx((64, 1))
+    assert cost.expected(earlier[:1], 8000) == pytest.approx((8, 1))
