@@ -66,6 +66,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "algebraic distance": {"distance": "algebraic"},
     "normalize=True": {"normalize": True},
     "normalize=False": {"normalize": False},
+    "standardised rows": {},
 }
 
 
@@ -183,8 +184,9 @@ def measure(task: Task, data: Path) -> tuple[str, dict[str, Any]]:
     split = load(data, task.column, task.data_name, task.seed)
     training, test = split.training.numpy(), torch.cat([split.inliers, *split.outliers]).numpy()
     if task.method in PEERS:
-        scaler = PREPROCESSINGS[task.preprocessing]().fit(training.astype(np.float64))
-        training, test = scaler.transform(training.astype(np.float64)), scaler.transform(test.astype(np.float64))
+        training, test = training.astype(np.float64), test.astype(np.float64)
+    scaler = PREPROCESSINGS[task.preprocessing]().fit(training)  # in clean mode it does not see outliers, either
+    training, test = scaler.transform(training), scaler.transform(test)
     np.random.seed(task.seed)  # noqa: NPY002  some of PyOD's detectors draw from the global generators
     torch.manual_seed(task.seed)
     detector = make_detector(task.method, training.shape[1], task.seed)
@@ -246,7 +248,8 @@ class Plan(NamedTuple):
 def make_plan(data: Path, seeds: list[int], fast: bool) -> Plan:
     """Return what to measure."""
     peers = {name: PEERS[name].preprocessings for name in (FAST_PEERS if fast else PEERS)}
-    return Plan(data_names(data, fast), seeds, dict.fromkeys((OURS, *ABLATIONS), ("raw",)) | peers)
+    ours = {name: ("std",) if name == "standardised rows" else ("raw",) for name in (OURS, *ABLATIONS)}
+    return Plan(data_names(data, fast), seeds, ours | peers)
 
 
 def read_cells(path: Path) -> Cells:
