@@ -197,7 +197,7 @@ def measure(task: Task, data: Path) -> tuple[str, dict[str, Any]]:
             fitted = time.perf_counter()
             scores = detector.decision_function(test)  # all at once: to some peers the other rows matter
             scored = time.perf_counter()
-        found = quality(split, np.asarray(scores, dtype=np.float64))
+        found = quality(split, np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=np.nan))  # infinite scores rank highest
     except Exception as error:  # whatever it is, there are no scores
         return task.key(), chance(split) | {"error": f"{type(error).__name__}: {error}"[:200]}
     return task.key(), found | {"fit_seconds": fitted - started, "score_seconds": scored - fitted}
