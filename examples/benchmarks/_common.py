@@ -26,9 +26,9 @@ SPLIT_SEED = 0
 
 
 class DataSet(NamedTuple):
-    """Clean rows to fit, and test rows: inliers, and one or several kinds of outliers."""
+    """Rows to fit, clean unless asked for otherwise, and test rows: inliers, and one or several kinds of outliers."""
 
-    training: Tensor  # (n, d), float32, inliers only
+    training: Tensor  # (n, d), float32
     inliers: Tensor
     outliers: list[Tensor]
 
@@ -43,27 +43,27 @@ def _roc_auc(inside: Tensor, outside: Tensor) -> float:
     return float(roc_auc_score(labels, torch.cat([inside, outside]).numpy()))
 
 
-def load_adbench(path: Path) -> DataSet:
-    """Return a set of ADBench, split by the clean protocol: 70/30, stratified, fitted on inliers only."""
+def load_adbench(path: Path, seed: int = SPLIT_SEED, *, contaminated: bool = False) -> DataSet:
+    """Return a set of ADBench, split 70/30, stratified, to fit on inliers only or on all training rows."""
     with np.load(path) as arrays:
         points, labels = arrays["X"].astype(np.float32), arrays["y"]
     if len(points) > N_ADBENCH_ROWS:
-        chosen = np.random.default_rng(SPLIT_SEED).choice(len(points), N_ADBENCH_ROWS, replace=False)
+        chosen = np.random.default_rng(seed).choice(len(points), N_ADBENCH_ROWS, replace=False)
         points, labels = points[chosen], labels[chosen]
     training, test, training_labels, test_labels = train_test_split(
-        points, labels, test_size=0.3, stratify=labels, random_state=SPLIT_SEED
+        points, labels, test_size=0.3, stratify=labels, random_state=seed
     )
-    parts = training[training_labels == 0], test[test_labels == 0], test[test_labels == 1]
+    parts = training if contaminated else training[training_labels == 0], test[test_labels == 0], test[test_labels == 1]
     fitted, inliers, outliers = (torch.from_numpy(part) for part in parts)
     return DataSet(fitted, inliers, [outliers])
 
 
-def load_sentences(path: Path) -> DataSet:
+def load_sentences(path: Path, seed: int = SPLIT_SEED) -> DataSet:
     """Return sentence embeddings: movie reviews to fit and as inliers, each other domain as outliers."""
     with np.load(path) as arrays:
         domains = {name: torch.from_numpy(arrays[name].astype(np.float32)) for name in arrays}
     movies = domains.pop("movie")
-    movies = movies[torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(len(movies)))]
+    movies = movies[torch.from_numpy(np.random.default_rng(seed).permutation(len(movies)))]
     return DataSet(movies[:N_SENTENCES], movies[N_SENTENCES:], list(domains.values()))
 
 
@@ -137,12 +137,15 @@ def environment() -> dict[str, Any]:
     }
 
 
-def argument_parser(docstring: str, *, data: bool) -> argparse.ArgumentParser:
+def argument_parser(docstring: str, *, data: bool, seeds: bool = False) -> argparse.ArgumentParser:
     """Return a parser with the options that all benchmarks have; they are the parameters of ``main``."""
     parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
     parser.add_argument("--fast", action="store_true", help="small sizes, to see that it runs; the figures mean nothing")
     parser.add_argument("--output", type=Path, default=Path("benchmark_results"), help="directory for the JSON and the PNG")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    if seeds:
+        parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="all seeds")
+    else:
+        parser.add_argument("--seed", type=int, default=0, help="the first seed")
     if data:
         parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="directory of the development data")
     return parser

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from examples.benchmarks import orthonormality, penalty_vs_manifold, speed
+from examples.benchmarks import cost, detection, orthonormality, penalty_vs_manifold, speed
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.constraints import Penalty
 from pyod_quadric.stiefel import orthonormality_error
@@ -101,3 +101,44 @@ def test_projection_makes_the_frame_orthonormal_and_keeps_the_intersection():
     assert orthonormality_error(projected.packed().T) < 1e-5
     both = torch.cat([leaning.coefficients(), projected.coefficients()])
     assert torch.linalg.matrix_rank(both, rtol=1e-4) == 3
+
+
+def test_detection_goes_on_from_its_cells(tmp_path, capsys, monkeypatch):
+    detection.main(tmp_path, fast=True, seeds=[0])
+    results = files(tmp_path, "detection")
+    assert "| KNN |" in capsys.readouterr().out
+    for column in results["entries"].values():
+        assert len(column) == 1 + len(detection.ABLATIONS) + len(detection.FAST_PEERS)
+        assert all(0.5 < number <= 1 for number in numbers([entry["roc_auc"] for entry in column.values()]))
+        assert all(entry["n_failed"] == 0 for entry in column.values())
+    path = tmp_path / "detection_cells.json"
+    cells = detection.read_cells(path)
+    missing, kept = cells.popitem()
+    detection.write_cells(path, cells)
+    monkeypatch.setattr(detection, "measure", lambda task, data: (task.key(), kept))
+    detection.main(tmp_path, fast=True, seeds=[0])
+    assert f"{len(cells) + 1} cells, 1 of them" in capsys.readouterr().out
+    assert detection.read_cells(path) == cells | {missing: kept}
+    assert files(tmp_path, "detection") == results
+
+
+def test_a_peer_that_fails_counts_as_chance(monkeypatch):
+    monkeypatch.setitem(detection.PEERS, "failing", detection.Peer("KNN", "knn", parameters={"n_neighbors": -1}))
+    task = detection.Task(detection.Column("synthetic", "clean"), "5", 0, "failing", "mm")
+    _, cell = detection.measure(task, None)
+    assert cell["roc_auc"] == 0.5
+    assert "n_neighbors" in cell["error"]
+
+
+def test_cost(tmp_path, capsys):
+    cost.main(tmp_path, fast=True)
+    results = files(tmp_path, "cost")
+    assert "| KNN |" in capsys.readouterr().out
+    assert len(results["timings"]) == 12
+    assert all(0 < number < math.inf for number in numbers(results))
+
+
+def test_cost_expects_a_power_of_the_rows():
+    earlier = [cost.Timing("", n, 2, fit_seconds=n**2 / 1e6, score_seconds=1.0) for n in (1000, 2000)]
+    assert cost.expected(earlier, 8000) == pytest.approx((64, 1))
+    assert cost.expected(earlier[:1], 8000) == pytest.approx((8, 1))
