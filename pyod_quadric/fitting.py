@@ -235,14 +235,16 @@ class _Fit:
         coordinates = self._coordinates(moments, linear[0], weights, "auto", MOST_COMPONENTS_FIRST)
         quadrics = self._closed_form(coordinates, weights, "hs")
         evidence = self._evidence(coordinates, quadrics, weights)
-        quadrics, evidence = quadrics.some(evidence > 0), evidence[evidence > 0]
+        kept = evidence > 0
         scores = torch.empty_like(weights)
         for place, block in self.view.blocks():
             for fold in range(N_FOLDS):
                 chosen = self.view.folds[place] == fold
-                distances = self._distances(coordinates.transform(block[chosen]), quadrics.held_out[fold])
-                score = linear[1][fold].squared_distances(block[chosen]) + distances.square() @ evidence.to(distances)
-                scores[place][chosen] = score.double()
+                score = linear[1][fold].squared_distances(block[chosen]).double()
+                if kept.any():
+                    distances = self._distances(coordinates.transform(block[chosen]), quadrics.held_out[fold][kept])
+                    score += (distances.square() @ evidence[kept].to(distances)).double()
+                scores[place][chosen] = score
         logs = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
         middle = logs.median()
         cut = middle + CUT * CONSISTENCY * (logs - middle).abs().median()
@@ -321,8 +323,9 @@ class _Fit:
             return solutions.some(slice(max(1, packed_size(k) // 2)))
         if not options.training.epoch_num:
             return solutions
-        # Only what tells the rows from others is worth training.
-        return solutions.some(self._evidence(coordinates, solutions, weights) > 0)
+        # Only what tells the rows from others is worth training; if nothing does, training may still find something.
+        kept = self._evidence(coordinates, solutions, weights) > 0
+        return solutions.some(kept if kept.any() else slice(1))
 
     def _given_or_random(self, init: Init | Quadrics, m: int, k: int) -> _Fitted:
         if init == "random" and not self.options.training.epoch_num:
