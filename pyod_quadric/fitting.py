@@ -103,7 +103,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
         weights = fit.row_weights(moments, weights)
         moments = view.moments(weights)
     model, history = fit.model(moments, weights)
-    return Fitted(model, weights.cpu().numpy(), history)
+    return Fitted(model.on_cpu(), weights.cpu().numpy(), history)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +184,12 @@ def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments
         view = replace(plain, normalize=normalize)
         view = view if options.n_components is None else view.in_span()
         moments = view.moments(torch.ones(len(view.folds), dtype=torch.float64, device=view.device))
-        if not _is_spread(sum_of_moments(moments)):
-            raise ValueError("all rows are equal, so nothing can be learnt from them; give rows that differ")
+        total = sum_of_moments(moments)
+        if not total.scatter.isfinite().all():
+            raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
+        if not _is_spread(total):
+            rows = "normalised rows" if normalize else "rows"
+            raise ValueError(f"all {rows} are equal, so nothing can be learnt from them; give rows that differ")
         return view, moments
 
     if options.normalize != "auto":
