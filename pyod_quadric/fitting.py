@@ -110,7 +110,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
         if float((weights - earlier).abs().mean()) < SETTLED:
             break
     model, history = fit.model(moments, weights)
-    return Fitted(model, weights.cpu().numpy(), history)
+    return Fitted(model.on_cpu(), weights.cpu().numpy(), history)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +191,12 @@ def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments
         view = replace(plain, normalize=normalize)
         view = view if options.n_components is None else view.in_span()
         moments = view.moments(torch.ones(len(view.folds), dtype=torch.float64, device=view.device))
-        if not _is_spread(sum_of_moments(moments)):
-            raise ValueError("all rows are equal, so nothing can be learnt from them; give rows that differ")
+        total = sum_of_moments(moments)
+        if not total.scatter.isfinite().all():
+            raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
+        if not _is_spread(total):
+            rows = "normalised rows" if normalize else "rows"
+            raise ValueError(f"all {rows} are equal, so nothing can be learnt from them; give rows that differ")
         return view, moments
 
     if options.normalize != "auto":
@@ -330,9 +334,9 @@ class _Fit:
             return solutions.some(slice(max(1, packed_size(k) // 2)))
         if not options.training.epoch_num:
             return solutions
-        # Only what tells the rows from others is worth training; if nothing does yet, then the best one.
-        evidence = self._evidence(coordinates, solutions, weights)
-        return solutions.some(evidence > 0 if (evidence > 0).any() else slice(1))
+        # Only what tells the rows from others is worth training; if nothing does, training may still find something.
+        kept = self._evidence(coordinates, solutions, weights) > 0
+        return solutions.some(kept if kept.any() else slice(1))
 
     def _given_or_random(self, init: Init | Quadrics, m: int, k: int) -> _Fitted:
         if init == "random" and not self.options.training.epoch_num:

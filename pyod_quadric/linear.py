@@ -53,7 +53,8 @@ class LinearPart:
         axes = self.axes.to(points)
         along = centred @ axes.T
         beside = (centred - along @ axes) / self.complement**0.5 if len(axes) < axes.shape[1] else None
-        return along / self.variances.to(points).sqrt(), beside
+        # A variance may be out of the range of float32 where its root is not.
+        return along / self.variances.sqrt().to(points), beside
 
     def squared_distances(self, points: Tensor) -> Tensor:
         """Return the squared Mahalanobis distances (n,) of points (n, d), in their type and on their device."""

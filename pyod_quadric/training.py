@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from numbers import Real
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -111,10 +111,18 @@ class TrainingOptions:
         ):
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
-        for name, least in (("seed", 0), ("epoch_num", 0), ("batch_size", 1), ("patience", 1), ("checkpoint_steps", 1)):
+        whole = {"seed": 0, "verbose": 0, "epoch_num": 0, "batch_size": 1, "patience": 1, "checkpoint_steps": 1}
+        for name, least in whole.items():
             number = getattr(self, name)
-            if number is not None and not number >= least:
+            if number is None and name in ("patience", "checkpoint_steps"):
+                continue
+            if not isinstance(number, Integral):
+                raise ValueError(f"{name} must be a whole number, got {number!r}")
+            if not int(number) >= least:
                 raise ValueError(f"{name} must be at least {least}, got {number}")
+        for name in ("lr", "momentum", "orthonormality_weight", "validation_fraction", "checkpoint_minutes"):
+            if not isinstance(getattr(self, name), Real):
+                raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
         if not self.checkpoint_minutes > 0:
             raise ValueError(f"checkpoint_minutes must be positive, got {self.checkpoint_minutes}")
         if not self.lr > 0:

@@ -115,7 +115,8 @@ def test_two_runs_agree_bit_for_bit(constraint):
 
 
 def global_states():
-    return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002, to leave alone
+    _, key, *place = np.random.get_state()  # noqa: NPY002, to leave alone
+    return torch.get_rng_state().tolist(), random.getstate(), key.tolist(), place
 
 
 @pytest.mark.parametrize("wrap", [lambda t: t, lambda t: DataLoader(TensorDataset(t), batch_size=64, shuffle=True)])
@@ -396,6 +397,11 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         ({"schedule": "linear"}, "schedule must be one of"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"epoch_num": -1}, "epoch_num must be at least 0, got -1"),
+        ({"epoch_num": None}, "epoch_num must be a whole number, got None"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
+        ({"verbose": "loud"}, "verbose must be a whole number, got 'loud'"),
+        ({"lr": "fast"}, "lr must be a number, got 'fast'"),
+        ({"momentum": None}, "momentum must be a number, got None"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"lr": 0.0}, "lr must be positive, got 0"),
         ({"lr": float("nan")}, "lr must be positive, got nan"),
