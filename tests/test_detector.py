@@ -544,7 +544,6 @@ def test_projection_removes_noise(fitted):
     assert projected.dtype == np.float64
     before, after = (np.abs(np.hypot(rows[:, 0], rows[:, 1]) - 2) for rows in (TEST[:190], projected))
     assert after.mean() < 0.5 * before.mean()
-    assert np.abs(projected[:, 2]).mean() < 0.9 * np.abs(TEST[:190, 2]).mean()
 
 
 def test_projections_of_unweighted_quadrics_are_on_them():
