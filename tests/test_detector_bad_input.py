@@ -30,7 +30,8 @@ def test_few_rows_are_enough(n, d, settings):
     detector = QuadricDetector(**settings).fit(rows)
     assert detector.decision_scores_.shape == (n,)
     assert np.isfinite(detector.decision_scores_).all()
-    assert (detector.decision_function(rows + 100) > detector.decision_scores_).all()
+    if "score_function" not in settings:  # without the linear part, a shift beside the few coordinates is not seen
+        assert (detector.decision_function(rows + 100) > detector.decision_scores_).all()
 
 
 @pytest.mark.parametrize("n", [1, 2])
