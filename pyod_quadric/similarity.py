@@ -12,6 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -88,7 +90,8 @@ def outlier_scores(detector: object, X: Source) -> NDArray[np.float64]:
     ----------
     detector : object with a ``decision_function``, or callable
         A fitted detector of PyOD or one like it; one of scikit-learn, whose scores are higher for normal rows, and are turned
-        around; or a function from rows (n, d) to scores (n,). The score of a row may not depend on the others.
+        around; a pipeline that ends with either; or a function from rows (n, d) to scores (n,). The score of a row may not
+        depend on the others.
     X : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
 
     Examples
@@ -110,9 +113,16 @@ def _score_function(detector: object) -> Callable[[NDArray[Any]], ArrayLike]:
         return detector
     if hasattr(detector, "fit"):
         check_is_fitted(detector)
-    if isinstance(detector, OutlierMixin):
+    if isinstance(_innermost(detector), OutlierMixin):
         return lambda rows: -function(rows)
     return function  # type: ignore[no-any-return]
+
+
+def _innermost(detector: object) -> object:
+    """Return the detector at the end of a pipeline, or in a frozen estimator: it decides the sign of the scores."""
+    if isinstance(detector, Pipeline):
+        return _innermost(detector.steps[-1][1])
+    return _innermost(detector.estimator) if isinstance(detector, FrozenEstimator) else detector
 
 
 class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -121,7 +131,7 @@ class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     Parameters
     ----------
     detector : object with a ``decision_function``, or callable
-        Fitted; see :func:`outlier_scores`.
+        Fitted; see :func:`outlier_scores`. ``clone`` takes the fit away, unless it is in scikit-learn's ``FrozenEstimator``.
     similarity : {"cosine", "euclidean"} or callable, default="cosine"
         See :func:`identification_rate`.
     cutoff : float, optional

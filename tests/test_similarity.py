@@ -12,6 +12,9 @@ from scipy.stats import binom
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from pyod_quadric import (
     QuadricDetector,
@@ -150,10 +153,12 @@ def test_outliers_are_infinitely_far_in_euclidean_similarity():
     assert robust.fit(X, LABELS).cutoff_ == -6.0
 
 
-DETECTORS = [QuadricDetector(), KNN(), PCA(), IsolationForest(random_state=0)]
+FOREST = IsolationForest(random_state=0)
+DETECTORS = [QuadricDetector(), KNN(), PCA(), FOREST]
+PIPELINES = [make_pipeline(StandardScaler(), detector) for detector in (KNN(), FOREST)]
 
 
-@pytest.mark.parametrize("detector", DETECTORS, ids=lambda detector: type(detector).__name__)
+@pytest.mark.parametrize("detector", DETECTORS + PIPELINES, ids=lambda detector: type(detector).__name__)
 def test_any_detector_will_do(detector):
     detector = clone(detector).fit(crowd(3)[0][:-12])
     scores = outlier_scores(detector, X)
@@ -161,6 +166,14 @@ def test_any_detector_will_do(detector):
     robust = RobustSimilarity(detector, false_positive_rate=0.001).fit(X, LABELS, DISTRACTORS)
     assert robust.rate_.full_ir >= robust.rates_[0].full_ir
     assert robust.pairwise(X[:3]).shape == (3, 3)
+
+
+def test_frozen_detectors_stay_fitted():
+    robust = clone(RobustSimilarity(FrozenEstimator(clone(FOREST).fit(X[~OUTLIERS]))))
+    scores = outlier_scores(robust.detector, X)
+    assert scores[OUTLIERS].min() > np.median(scores[~OUTLIERS])
+    with pytest.raises(NotFittedError):
+        clone(RobustSimilarity(clone(FOREST).fit(X))).fit(X, LABELS)
 
 
 def test_scores_are_made_in_blocks(tmp_path):
