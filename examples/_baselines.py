@@ -3,7 +3,7 @@
 As in the paper, all methods but the norm normalise embeddings first. The detectors of this package do so by themselves.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ N_FOURIER_FEATURES = 300  # as in the paper
 N_SVM_ROWS = 5000  # a support vector machine grows with the square of the rows
 
 
-def methods(n_epochs: int = 20, n_quadrics: int = 100) -> Mapping[str, Method]:
+def methods(n_epochs: int = 20, n_quadrics: int = 100) -> dict[str, Method]:
     """Return the methods of the comparison by name; training goes through the rows ``n_epochs`` times."""
 
     def from_paper(variant: str, m: int, **changes: float) -> Method:
