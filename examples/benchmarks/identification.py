@@ -99,7 +99,9 @@ def measured(task: Callable[[Problem], None], problem: Problem) -> dict[str, flo
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far; Linux only
     before, started = _resident("VmRSS"), time.perf_counter()
     task(problem)
-    return {"seconds": time.perf_counter() - started, "bytes": float(_resident("VmHWM") - before)}
+    seconds = time.perf_counter() - started
+    # The kernel counts pages per thread and adds them up late, so the peak of a small task can be below what was there before.
+    return {"seconds": seconds, "bytes": float(max(_resident("VmHWM") - before, 0))}
 
 
 def _resident(name: str) -> int:
