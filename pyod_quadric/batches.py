@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 # Blocks of batch_size rows that one window mixes.
@@ -35,7 +35,7 @@ class Rows:
     (3, 2)
     """
 
-    def __init__(self, source: NDArray[Any] | Tensor | str | PathLike[str]) -> None:
+    def __init__(self, source: ArrayLike | Tensor | str | PathLike[str]) -> None:
         if isinstance(source, str | PathLike):
             source = np.load(source, mmap_mode="r", allow_pickle=False)
         if isinstance(source, Tensor):
@@ -203,3 +203,15 @@ def moved(batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
         ahead = following
     if ahead is not None:
         yield ahead
+
+
+def device_of(name: str | None) -> torch.device:
+    """Return the device of that name, by default a CUDA device if there is one, or raise a ValueError if there is none."""
+    found = torch.cuda.is_available()
+    try:
+        device = torch.device(name or ("cuda" if found else "cpu"))
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device must be None or a name such as 'cpu' or 'cuda:0', got {name!r}") from error
+    if device.type == "cuda" and not found:
+        raise ValueError(f"there is no CUDA device here, but device is {name!r}; device=None takes what there is")
+    return device

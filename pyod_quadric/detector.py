@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 
 from pyod_quadric._version import __version__
-from pyod_quadric.batches import Rows, moved
+from pyod_quadric.batches import Rows, device_of, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS
@@ -340,7 +340,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def _fit(self, rows: Rows) -> None:
         options = self._options()
-        fitted: Fitted = fit_model(rows, options, self._device())
+        fitted: Fitted = fit_model(rows, options, device_of(self.device))
         self.model_ = fitted.model
         self.quadrics_ = fitted.model.quadrics
         self.n_quadrics_ = 0 if self.quadrics_ is None else len(self.quadrics_)
@@ -385,7 +385,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         """Apply a function of the model to all rows on the device, a block at a time."""
         if not isinstance(size, Integral) or int(size) < 1:
             raise ValueError(f"batch_size must be a whole number from 1 on, got {size!r}")
-        blocks = moved(rows.blocks(int(size)), self._device())
+        blocks = moved(rows.blocks(int(size)), device_of(self.device))
         return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
 
     def _options(self) -> FitOptions:
@@ -454,16 +454,6 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if self.random_state is None:
             return int(np.random.default_rng().integers(2**31))
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _device(self) -> torch.device:
-        found = torch.cuda.is_available()
-        try:
-            device = torch.device(self.device or ("cuda" if found else "cpu"))
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"device must be None or a name such as 'cpu' or 'cuda:0', got {self.device!r}") from error
-        if device.type == "cuda" and not found:
-            raise ValueError(f"there is no CUDA device here, but device is {self.device!r}; set_params(device=None) changes it")
-        return device
 
 
 def _as_int(number: Any) -> Any:

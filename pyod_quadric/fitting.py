@@ -24,7 +24,7 @@ from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
 from pyod_quadric.linear import LinearPart, cross_validated
 from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
-from pyod_quadric.moments import Moments, sum_of_moments
+from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
 from pyod_quadric.objective import Distance
 from pyod_quadric.preprocessing import WorkingCoordinates, normalized
 from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics
@@ -152,12 +152,7 @@ class _View:
 
     def moments(self, weights: Tensor) -> list[Moments]:
         """Return the weighted moments of each fold, from one pass."""
-        total = [Moments.none(self.read(np.arange(1)))] * N_FOLDS
-        for place, block in self.blocks():
-            for fold in range(N_FOLDS):
-                chosen = self.folds[place] == fold
-                total[fold] = total[fold] + Moments.of(block[chosen], weights[place][chosen])
-        return total
+        return moments_of_folds((block for _, block in self.blocks()), self.folds, N_FOLDS, weights)
 
     def lifted(self, part: LinearPart) -> LinearPart:
         """Express a linear part of the view in (normalised) input coordinates."""
@@ -202,10 +197,12 @@ def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments
     if options.normalize != "auto":
         return look(bool(options.normalize))
     raw = look(normalize=False)
+    d = plain.rows.n_features
+    if d < NORM_FEATURES:
+        return raw
     norms = torch.cat([torch.linalg.vector_norm(block, dim=1) for _, block in plain.blocks()]).double()
     spread, size = float(sum_of_moments(raw[1]).covariance().trace()), float(norms.square().mean())
-    d = plain.rows.n_features
-    if d < NORM_FEATURES or not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
+    if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
         return raw
     if size - spread <= NORM_SHARE * size:
         return raw
@@ -220,15 +217,15 @@ def _is_spread(moments: Moments) -> bool:
     return float(moments.covariance().trace()) > rounding
 
 
-class _Fitted(NamedTuple):
+class _CrossFitted(NamedTuple):
     """The same thing fitted to all rows, and for each fold to the others; without the latter where nobody asks for them."""
 
     whole: Quadrics
     held_out: list[Quadrics]
 
-    def some(self, index: slice | Tensor) -> "_Fitted":
+    def some(self, index: slice | Tensor) -> "_CrossFitted":
         """Return some of the quadrics."""
-        return _Fitted(self.whole[index], [quadrics[index] for quadrics in self.held_out])
+        return _CrossFitted(self.whole[index], [quadrics[index] for quadrics in self.held_out])
 
 
 class _Fit:
@@ -244,7 +241,7 @@ class _Fit:
         """Return weights of rows, from a first round in closed form: 1, and less for those that are far from the others."""
         linear = cross_validated(moments, self.view.rows.n_features, self.floor)
         coordinates = self._coordinates(moments, linear[0], weights, "auto", MOST_COMPONENTS_FIRST)
-        quadrics = self._closed_form(coordinates, weights, "hs")
+        quadrics = self._closed_form(coordinates, weights, "hs", held_out=True)
         evidence = self._evidence(coordinates, quadrics, weights)
         kept = evidence > 0
         scores = torch.empty_like(weights)
@@ -313,7 +310,7 @@ class _Fit:
         shares = linear.variances.cumsum(0) / linear.variances.sum()
         return min(rank, int((shares < n_components - 1e-12).sum()) + 1)
 
-    def _start(self, coordinates: WorkingCoordinates, weights: Tensor) -> _Fitted:
+    def _start(self, coordinates: WorkingCoordinates, weights: Tensor) -> _CrossFitted:
         """Return the quadrics to start from: given, random, or in closed form."""
         options, k = self.options, len(coordinates.matrix)
         m, init = options.n_quadrics, options.init
@@ -327,10 +324,11 @@ class _Fit:
                 f"the closed form in {k} coordinates would take too long: set n_components to {SPECTRAL_FEATURES} or less, or "
                 "init='random'"
             )
-        solutions = self._closed_form(coordinates, weights, options.training.inner_product)
+        needs_evidence = options.score != "mean_distance"
+        solutions = self._closed_form(coordinates, weights, options.training.inner_product, held_out=needs_evidence)
         if isinstance(m, int):
             return solutions.some(slice(m))
-        if options.score == "mean_distance":
+        if not needs_evidence:
             return solutions.some(slice(max(1, packed_size(k) // 2)))
         if not options.training.epoch_num:
             return solutions
@@ -338,14 +336,16 @@ class _Fit:
         kept = self._evidence(coordinates, solutions, weights) > 0
         return solutions.some(kept if kept.any() else slice(1))
 
-    def _given_or_random(self, init: Init | Quadrics, m: int, k: int) -> _Fitted:
+    def _given_or_random(self, init: Init | Quadrics, m: int, k: int) -> _CrossFitted:
         if init == "random" and not self.options.training.epoch_num:
             raise ValueError("quadrics at random have learnt nothing: set epoch_num to train them, or init='spectral'")
         generator = torch.Generator().manual_seed(self.options.seed)
         start = starting_quadrics(init, [], m, k, generator, self.view.rows.dtype).to(device=self.view.device)
-        return _Fitted(start, [start] * N_FOLDS)
+        return _CrossFitted(start, [start] * N_FOLDS)
 
-    def _closed_form(self, coordinates: WorkingCoordinates, weights: Tensor, inner_product: FrameInnerProduct) -> _Fitted:
+    def _closed_form(
+        self, coordinates: WorkingCoordinates, weights: Tensor, inner_product: FrameInnerProduct, held_out: bool
+    ) -> _CrossFitted:
         """Return all orthonormal solutions of the closed form, in ascending order of mean squared value."""
         size = packed_size(len(coordinates.matrix) + 1)
         products = [torch.zeros(size, size, dtype=torch.float64, device=self.view.device) for _ in range(N_FOLDS)]
@@ -361,10 +361,11 @@ class _Fit:
         def solution(summed: Tensor) -> Quadrics:
             return solve(summed / summed[-1, -1], packed_size(k)).to(dtype=self.view.dtype)
 
-        needs_evidence = self.options.score != "mean_distance" or self.options.robust
-        return _Fitted(solution(total), [solution(total - product) for product in products] if needs_evidence else [])
+        return _CrossFitted(solution(total), [solution(total - product) for product in products] if held_out else [])
 
-    def _trained(self, start: _Fitted, lifted: WorkingCoordinates, weights: Tensor) -> tuple[_Fitted, dict[str, list[float]]]:
+    def _trained(
+        self, start: _CrossFitted, lifted: WorkingCoordinates, weights: Tensor
+    ) -> tuple[_CrossFitted, dict[str, list[float]]]:
         """Train all rows' quadrics, and those of each fold by the others if they are needed for evidence."""
         options, rows = self.options.training, self.view.rows
         if not options.epoch_num:
@@ -376,9 +377,9 @@ class _Fit:
             others = (weights * (self.view.folds != fold)).cpu().numpy()
             quiet = replace(options, checkpoint=checkpoint, verbose=0)
             held_out.append(train(rows, quadrics, quiet, lifted, others).quadrics)
-        return _Fitted(trained.quadrics, held_out), trained.history
+        return _CrossFitted(trained.quadrics, held_out), trained.history
 
-    def _evidence(self, coordinates: WorkingCoordinates, quadrics: _Fitted, weights: Tensor) -> Tensor:
+    def _evidence(self, coordinates: WorkingCoordinates, quadrics: _CrossFitted, weights: Tensor) -> Tensor:
         """Return the weights of the quadrics, from a sample of rows, each seen by quadrics that have not seen it."""
         rows, row_weights = coordinates.transform(self.sample), weights[self.numbers]
         folds = self.view.folds[self.numbers]

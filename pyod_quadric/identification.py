@@ -19,7 +19,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyod_quadric.batches import Rows
+from pyod_quadric.batches import Rows, device_of
 from pyod_quadric.preprocessing import normalized
 
 TILE_ROWS = 2048  # of a tile of similarities: 16 MB in float32, and products of this size run at full speed
@@ -259,11 +259,6 @@ class RateOptions:
         return cls(chosen, float(false_positive_rate), fill, int(batch_size), device_of(device))
 
 
-def device_of(device: str | None) -> torch.device:
-    """Return the device of that name; by default a CUDA device if there is one."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
     """Some rows of a source, and their outlier scores."""
@@ -275,7 +270,7 @@ class ScoredRows:
     @classmethod
     def checked(cls, source: Source, scores: ArrayLike | None, name: str, all_inliers: bool = False) -> Self:
         """Return all rows of a source, or raise a ValueError if the scores are not theirs."""
-        rows = rows_of(source)
+        rows = Rows(source)
         if all_inliers:
             return cls(rows, np.arange(rows.n_rows), np.zeros(rows.n_rows))
         if scores is None:
@@ -292,11 +287,6 @@ class ScoredRows:
     def read(self, dtype: torch.dtype, options: RateOptions) -> Tensor:
         """Return the rows (n, d), ready to be compared, on the device."""
         return options.similarity.prepare(self.rows.read(self.numbers).to(options.device, dtype))
-
-
-def rows_of(source: Source) -> Rows:
-    """Return rows by number, from lists as well."""
-    return Rows(source if isinstance(source, Tensor | str | PathLike) else np.asanyarray(source))
 
 
 def checked_scores(scores: ArrayLike, n_rows: int, name: str) -> NDArray[np.float64]:

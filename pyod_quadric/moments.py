@@ -88,6 +88,31 @@ class Moments:
         return self.covariance() + torch.outer(shift, shift)
 
 
+def moments_of_folds(blocks: Iterable[Tensor], folds: Tensor, n_folds: int, weights: Tensor | None = None) -> list[Moments]:
+    """Return the moments of each fold of the rows, from one pass.
+
+    Parameters
+    ----------
+    blocks : iterable of Tensor of shape (?, d)
+        All rows, in order.
+    folds : Tensor of shape (n,)
+        Which fold each row is in.
+    n_folds : int
+    weights : Tensor of shape (n,), optional
+    """
+    weights = torch.ones(len(folds), dtype=torch.float64, device=folds.device) if weights is None else weights
+    total: list[Moments] = []
+    start = 0
+    for block in blocks:
+        total = total or [Moments.none(block)] * n_folds
+        place = slice(start, start + len(block))
+        for fold in range(n_folds):
+            chosen = folds[place] == fold
+            total[fold] = total[fold] + Moments.of(block[chosen], weights[place][chosen])
+        start += len(block)
+    return total
+
+
 def sum_of_moments(parts: Iterable[Moments]) -> Moments:
     """Return the moments of all parts together."""
     parts = iter(parts)

@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from pyod_quadric.batches import Rows
 from pyod_quadric.identification import (
     TILE_ROWS,
     Compare,
@@ -30,7 +31,6 @@ from pyod_quadric.identification import (
     identities,
     n_allowed,
     rates_of_cutoffs,
-    rows_of,
 )
 
 # Shares of rows that a cutoff may declare outliers: none, then from one in a thousand to half of them.
@@ -101,7 +101,7 @@ def outlier_scores(detector: object, X: Source) -> NDArray[np.float64]:
     array([-5., -1.])
     """
     score = _score_function(detector)
-    blocks = (block.cpu().numpy() for block in rows_of(X).blocks(SCORED_ROWS))
+    blocks = (block.cpu().numpy() for block in Rows(X).blocks(SCORED_ROWS))
     return np.concatenate([checked_scores(score(block), len(block), "the detector's scores") for block in blocks])
 
 

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from pyod_quadric.batches import Rows
-from pyod_quadric.moments import Moments, sum_of_moments
+from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
 
 N_FOLDS = 7  # Wold's
+BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +81,11 @@ def principal_spectrum(X: ArrayLike, *, random_state: int = 0) -> Spectrum:
     >>> found.dimension, found.n_quadrics
     (2, 3)
     """
-    rows = Rows(X)  # type: ignore[arg-type]  # Rows says what it takes
+    rows = Rows(X)
     if rows.n_rows < N_FOLDS or rows.n_features < 2:
         raise ValueError(f"at least {N_FOLDS} rows of 2 features are needed, got {rows.n_rows} of {rows.n_features}")
     folds = torch.from_numpy(np.random.default_rng(random_state).permutation(np.arange(rows.n_rows) % N_FOLDS))
-    moments = [Moments.none(rows.read(slice(1))) for _ in range(N_FOLDS)]
-    size = 8192
-    for start, block in zip(range(0, rows.n_rows, size), rows.blocks(size), strict=True):
-        for fold in range(N_FOLDS):
-            chosen = folds[start : start + size] == fold
-            moments[fold] = moments[fold] + Moments.of(block[chosen], torch.ones(int(chosen.sum())))
+    moments = moments_of_folds(rows.blocks(BLOCK_ROWS), folds, N_FOLDS)
     total = sum_of_moments(moments)
     variances = torch.linalg.eigvalsh(total.covariance()).flip(0).clamp(min=0)
     if variances[0] == 0:
