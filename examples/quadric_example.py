@@ -1,4 +1,4 @@
-"""Find outliers around a curved cloud: fit a quadric to clean data and score new points by their distance to it.
+"""Find outliers around a curved cloud with QuadricDetector, and draw what it has learnt.
 
 The data are two-dimensional, so that the learnt quadric and the landscape of scores can be drawn. Needs no download.
 
@@ -10,15 +10,19 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pyod.models.base import BaseDetector
+from pyod.models.gmm import GMM
 from pyod.utils.data import evaluate_print
 from sklearn.metrics import roc_auc_score
 
-from pyod_quadric import Quadrics, algebraic_distance, second_order_distance, spectral_fit
+from pyod_quadric import QuadricDetector
+
+CONTAMINATION = 0.1
 
 
-def generate_data(n_inliers: int = 400, n_outliers: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def generate_data(n_inliers: int = 360, n_outliers: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return points (n, 2) near a tilted ellipse, with outliers anywhere around it, and labels (n,), 1 for outliers."""
     rng = np.random.default_rng(seed)
     angle = rng.uniform(0, 2 * np.pi, n_inliers)
@@ -29,42 +33,59 @@ def generate_data(n_inliers: int = 400, n_outliers: int = 40, seed: int = 0) -> 
     return np.concatenate([inliers, outliers]), np.repeat([0, 1], [n_inliers, n_outliers])
 
 
-def draw(points: np.ndarray, labels: np.ndarray, quadrics: Quadrics) -> Figure:
-    """Draw the points over the landscape of algebraic and of order-2 distance, each with the learnt quadric."""
-    axis = np.linspace(-4.5, 4.5, 301)
+def draw(points: np.ndarray, labels: np.ndarray, detectors: dict[str, BaseDetector]) -> Figure:
+    """Draw the points over the landscape of each detector's score, with its threshold and what quadrics it has."""
+    axis = np.linspace(-4.5, 4.5, 201)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1)
-    flat = torch.tensor(grid.reshape(-1, 2))
-    figure, panels = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
-    distances = {"|f|, algebraic": algebraic_distance, "d₂, second order": second_order_distance}
-    for ax, (name, distance) in zip(panels, distances.items(), strict=True):
-        scores = distance(flat, quadrics).mean(dim=1).reshape(grid.shape[:2])
-        filled = ax.contourf(axis, axis, scores, levels=12, cmap="Blues")
-        figure.colorbar(filled, ax=ax, label=f"distance to the quadric ({name})")
-        ax.contour(axis, axis, quadrics.values(flat).reshape(grid.shape[:2]), levels=[0], colors="black", linewidths=2)
+    figure, panels = plt.subplots(1, len(detectors), figsize=(11, 5), layout="constrained", sharey=True)
+    for ax, (name, detector) in zip(panels, detectors.items(), strict=True):
+        # Ranks among the training scores, since scores of different detectors have different units.
+        scores = detector.decision_function(grid.reshape(-1, 2)).reshape(grid.shape[:2])
+        shares = np.searchsorted(np.sort(detector.decision_scores_), scores) / len(points)
+        filled = ax.contourf(axis, axis, shares, levels=np.linspace(0, 1, 11), cmap="Blues")
+        ax.contour(axis, axis, scores, levels=[detector.threshold_], colors="tab:orange")
         for label, colour, text in ((0, "tab:green", "inliers"), (1, "tab:red", "outliers")):
             chosen = points[labels == label]
             ax.scatter(*chosen.T, s=9, color=colour, label=f"{len(chosen)} {text}")
-        ax.plot([], [], color="black", label="learnt quadric")
-        ax.set(xlabel="x₁", title=f"score: {name}", aspect="equal", xlim=axis[[0, -1]], ylim=axis[[0, -1]])
+        ax.plot([], [], color="tab:orange", label="threshold")
+        if isinstance(detector, QuadricDetector):
+            draw_quadric(ax, detector, axis)
+        ax.set(xlabel="x₁", title=name, aspect="equal", xlim=axis[[0, -1]], ylim=axis[[0, -1]])
+    figure.colorbar(filled, ax=panels, label="share of training rows with a lower score")
     panels[0].set_ylabel("x₂")
     panels[0].legend(loc="lower right")
     return figure
 
 
+def draw_quadric(ax: Axes, detector: QuadricDetector, axis: np.ndarray) -> None:
+    """Draw the zero set of the quadric that counts most."""
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    quadric = detector.input_quadrics_[int(detector.quadric_weights_.argmax())]
+    values = quadric.values(quadric.linear.new_tensor(grid)).reshape(len(axis), len(axis))
+    ax.contour(axis, axis, values, levels=[0], colors="black", linewidths=2)
+    ax.plot([], [], color="black", linewidth=2, label="learnt quadric")
+
+
 def main(picture: Path | None = None, quiet: bool = False) -> float:
-    """Fit, score and draw; return the ROC-AUC of the order-2 distance."""
-    training, _ = generate_data(n_outliers=0, seed=0)
+    """Fit, score and draw; return the ROC-AUC on new points."""
+    training, training_labels = generate_data(seed=0)  # the labels are only for the evaluation
     points, labels = generate_data(seed=1)
-    quadrics = spectral_fit(torch.tensor(training), n_quadrics=1, inner_product="gradient")
-    scores = second_order_distance(torch.tensor(points), quadrics).mean(dim=1).numpy()
-    figure = draw(points, labels, quadrics)
+    detectors = {
+        "QuadricDetector": QuadricDetector(contamination=CONTAMINATION).fit(training),
+        "GMM, the Gaussian": GMM(contamination=CONTAMINATION, random_state=0).fit(training),
+    }
+    scores = {name: detector.decision_function(points) for name, detector in detectors.items()}
+    if not quiet:
+        for name, detector in detectors.items():
+            evaluate_print(f"{name}, training rows", training_labels, detector.decision_scores_)
+            evaluate_print(f"{name}, new rows", labels, scores[name])
+    figure = draw(training, training_labels, detectors)
     if picture:
         figure.savefig(picture, dpi=110)
     plt.close(figure)
     if not quiet:
-        evaluate_print("quadric in closed form", labels, scores)
         print(f"picture: {picture}")
-    return float(roc_auc_score(labels, scores))
+    return float(roc_auc_score(labels, scores["QuadricDetector"]))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ The modules, from the ground up; each imports only from those above it:
     :class:`QuadricDetector`, PyOD's interface
 """
 
+from pyod_quadric._version import __version__ as __version__
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distances import (
     algebraic_distance,
@@ -65,8 +66,6 @@ from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.spectral import spectral_fit
 from pyod_quadric.stiefel import CholeskyStiefel
 from pyod_quadric.training import Trained, TrainingOptions, train
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CholeskyStiefel",

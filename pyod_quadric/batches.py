@@ -183,7 +183,7 @@ class LoaderBatches:
             iterator = iter(self._loader)
             beginning = list(islice(iterator, 1))
         for batch in islice(chain(beginning, iterator), first, None):
-            yield Rows(batch[0] if isinstance(batch, tuple | list) else batch).read(slice(None))
+            yield Rows(batch[0] if isinstance(batch, tuple | list) and batch else batch).read(slice(None))
 
     def validation(self) -> Iterator[Tensor]:
         """Yield nothing."""

@@ -19,7 +19,7 @@ from pyod_quadric.objective import Parts
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.stiefel import InPlaceStiefel, gram, orthonormality_error, polar, polar_factor
 
-InnerProduct = Literal["hs", "coefficient"]
+FrameInnerProduct = Literal["hs", "coefficient"]
 OptimizerName = Literal["sgd", "adam"]
 
 
@@ -34,9 +34,9 @@ class Constraint(ABC):
         What the frame is orthonormal in.
     """
 
-    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct) -> None:
-        if inner_product not in get_args(InnerProduct):
-            raise ValueError(f"inner_product must be one of {get_args(InnerProduct)}, got {inner_product!r}")
+    def __init__(self, quadrics: Quadrics, inner_product: FrameInnerProduct) -> None:
+        if inner_product not in get_args(FrameInnerProduct):
+            raise ValueError(f"inner_product must be one of {get_args(FrameInnerProduct)}, got {inner_product!r}")
         self._size = packed_size(quadrics.n_features)
         if inner_product == "hs":
             self._packing = None
@@ -120,7 +120,7 @@ class Penalty(Constraint):
         The λ.
     """
 
-    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", weight: float = 1.0) -> None:
+    def __init__(self, quadrics: Quadrics, inner_product: FrameInnerProduct = "hs", weight: float = 1.0) -> None:
         super().__init__(quadrics, inner_product)
         if not weight >= 0:
             raise ValueError(f"orthonormality_weight must be a number >= 0, got {weight}")
@@ -165,7 +165,9 @@ class Stiefel(Constraint):
         ``geoopt.EuclideanStiefel()`` for geoopt's own, slower one.
     """
 
-    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: geoopt.Manifold | None = None) -> None:
+    def __init__(
+        self, quadrics: Quadrics, inner_product: FrameInnerProduct = "hs", manifold: geoopt.Manifold | None = None
+    ) -> None:
         super().__init__(quadrics, inner_product)
         # geoopt's frames have orthonormal columns: the transposed view of the same memory.
         self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or InPlaceStiefel(), requires_grad=False)

@@ -1,7 +1,7 @@
 """The detector: PyOD's interface to a fitted model."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
@@ -12,10 +12,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from pyod.models.base import BaseDetector
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
 
+from pyod_quadric._version import __version__
 from pyod_quadric.batches import Rows, moved
-from pyod_quadric.constraints import InnerProduct, OptimizerName
-from pyod_quadric.fitting import FitOptions, Fitted, Score, fit_model
+from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
+from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS
 from pyod_quadric.objective import Distance
 from pyod_quadric.quadrics import Quadrics
@@ -105,6 +107,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
     model_ : pyod_quadric.model.Model
         Everything that a score needs.
+    versions_ : dict of str
+        ``torch_version`` and ``pyod_quadric_version``; PyOD's ``save(detector, path, metadata=detector.versions_)`` keeps them
+        beside those that it writes down itself.
     n_features_in_, feature_names_in_
         scikit-learn's.
 
@@ -133,7 +138,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         epoch_num: int = 0,
         constraint: ConstraintName = "penalty",
         orthonormality_weight: float = 1.0,
-        inner_product: InnerProduct = "hs",
+        inner_product: FrameInnerProduct = "hs",
         loss: Distance | None = None,
         optimizer_name: OptimizerName = "sgd",
         lr: float = 0.001,
@@ -211,7 +216,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""
         with self._unless_it_fails():
             self.__dict__.pop("_reservoir", None)
-            self._fit(Rows(self._checked(X, reset=True)))
+            self._fit(self._checked(X, reset=True))
         return self
 
     def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -234,11 +239,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         batch_size : int, optional
             How many rows to score at once; memory grows with it, scores do not change.
         """
-        return self._scores(Rows(self._checked(X)), batch_size)
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.score, rows, BATCH_ROWS if batch_size is None else batch_size)
 
     def quadric_distances(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the distance (n, n_quadrics_) of rows (n, d) to each quadric, in working coordinates."""
-        return np.concatenate([self.model_.quadric_distances(block).double().cpu().numpy() for block in self._blocks(X)])
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.quadric_distances, rows)
 
     def explain(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return what each feature adds to the score of each row: (n, d), not negative, rows sum to the score.
@@ -246,14 +253,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         A quadric's share is split by the squared entries of its gradient, the direction in which the quadric is nearest; the
         linear part by the squared standardised deviations ``C^(-1/2) (x - mean)``.
         """
-        return np.concatenate([self.model_.contributions(block).cpu().numpy() for block in self._blocks(X)])
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.contributions, rows)
 
     def project(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the nearest point of the learnt manifold for each row (n, d): the row without its noise.
 
         See :meth:`pyod_quadric.model.Model.project`. Rows are normalised before, if the detector does so.
         """
-        return np.concatenate([self.model_.project(block).cpu().numpy() for block in self._blocks(X)])
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.project, rows)
 
     def explain_outlier(
         self,
@@ -289,9 +298,11 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         from pyod_quadric.plotting import plot_contributions
 
         check_is_fitted(self, "model_")
-        rows = self._training_rows() if X is None else Rows(self._checked(X))
+        rows = self._training_rows() if X is None else self._checked(X)
         chosen = np.sort(np.random.default_rng(0).permutation(rows.n_rows)[:2000])  # enough for the bands
-        contributions, others = self.explain(rows.read(np.array([ind]))), self.explain(rows.read(chosen))
+        contributions, others = (
+            self._in_blocks(self.model_.contributions, Rows(rows.read(numbers))) for numbers in (np.array([ind]), chosen)
+        )
         if feature_names is None:
             names = list(getattr(self, "feature_names_in_", []))
             feature_names = [names[column] for column in columns] if names and columns is not None else names or None
@@ -337,21 +348,22 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.quadric_weights_ = None if weights is None else weights.numpy()
         self.row_weights_ = fitted.row_weights
         self.history_ = {name: fitted.history.get(name, []) for name in HISTORY_NAMES}
+        self.versions_ = {"torch_version": str(torch.__version__), "pyod_quadric_version": __version__}
         self._set_n_classes(None)
         self._rows = rows
-        self.decision_scores_ = self._scores(rows)
-        if np.ptp(self.decision_scores_) == 0:
+        self.decision_scores_ = self._in_blocks(self.model_.score, rows)
+        if np.ptp(self.decision_scores_) <= 8 * torch.finfo(rows.dtype).eps * np.max(self.decision_scores_):
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._process_decision_scores()
 
     def _partial_fit(self, X: ArrayLike) -> None:
         first = not hasattr(self, "model_")
-        array = self._checked(X, reset=first)
+        rows = self._checked(X, reset=first)
         if not hasattr(self, "_reservoir"):
             self._reservoir = Reservoir(self._seed())
             if not first:
-                self._reservoir = self._reservoir.with_rows(self._training_rows())
-        self._reservoir = self._reservoir.with_rows(Rows(array))
+                self._reservoir = self._reservoir.with_rows(self._training_rows()).used()
+        self._reservoir = self._reservoir.with_rows(rows)
         if first or self._reservoir.has_grown():
             self._reservoir = self._reservoir.used()
             self._fit(Rows(self._reservoir.sample()))
@@ -362,35 +374,31 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows: Rows = self._rows
         return rows
 
-    def _checked(self, X: ArrayLike, reset: bool = False) -> NDArray[Any]:
-        """Return rows as a float array, after a look at their shape, values and names."""
+    def _checked(self, X: ArrayLike, reset: bool = False) -> Rows:
+        """Return rows of floats, after a look at their shape, values and names, which a reset remembers."""
         if not reset:
             check_is_fitted(self, "model_")
-        array: NDArray[Any] = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
-        return array
+        types, least = [np.float64, np.float32], N_FOLDS if reset else 1
+        return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
 
-    def _blocks(self, X: ArrayLike, batch_size: int | None = None) -> Any:
-        """Go through rows on the device, a block at a time."""
-        rows = Rows(self._checked(X))
-        return moved(rows.blocks(batch_size or BATCH_ROWS), self._device())
-
-    def _scores(self, rows: Rows, batch_size: int | None = None) -> NDArray[np.float64]:
-        blocks = moved(rows.blocks(batch_size or BATCH_ROWS), self._device())
-        return np.concatenate([self.model_.score(block).cpu().numpy() for block in blocks])
+    def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Rows, size: Any = BATCH_ROWS) -> NDArray[np.float64]:
+        """Apply a function of the model to all rows on the device, a block at a time."""
+        if not isinstance(size, Integral) or int(size) < 1:
+            raise ValueError(f"batch_size must be a whole number from 1 on, got {size!r}")
+        blocks = moved(rows.blocks(int(size)), self._device())
+        return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
 
     def _options(self) -> FitOptions:
         """Return the parameters as options of a fit, or raise a ValueError or TypeError that says what is wrong with them."""
         self._check_contamination()
         self._check_sizes()
-        for name, names in (("score_function", get_args(Score)), ("distance", tuple(DISTANCE_FUNCTIONS))):
-            if getattr(self, name) not in names:
-                raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
+        self._check_names()
         seed = self._seed()
         training = TrainingOptions(
             constraint=self.constraint,
             inner_product=self.inner_product,
             orthonormality_weight=self.orthonormality_weight,
-            distance=self.loss or self.distance,
+            distance=self.distance if self.loss is None else self.loss,
             optimizer_name=self.optimizer_name,
             lr=self.lr,
             epoch_num=self.epoch_num,
@@ -415,10 +423,22 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def _check_contamination(self) -> None:
         share: Any = self.contamination
-        if hasattr(share, "fit"):  # a thresholder
-            return
-        if not isinstance(share, Real) or not 0 < float(share) <= 0.5:
-            raise ValueError(f"contamination must be a number above 0 and at most 0.5, or a thresholder, got {share!r}")
+        # Any other type of number, such as NumPy's float32, PyOD takes for a thresholder.
+        if not hasattr(share, "fit") and not (isinstance(share, float | int) and 0 < share <= 0.5):
+            raise ValueError(f"contamination must be a float above 0 and at most 0.5, or a thresholder, got {share!r}")
+
+    def _check_names(self) -> None:
+        for name, names in (
+            ("score_function", get_args(Score)),
+            ("distance", tuple(DISTANCE_FUNCTIONS)),
+            ("loss", (None, *get_args(Distance))),
+        ):
+            if getattr(self, name) not in names:
+                raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
+        if not isinstance(self.init, Quadrics) and self.init not in get_args(Init):
+            raise ValueError(f"init must be Quadrics or one of {get_args(Init)}, got {self.init!r}")
+        if not isinstance(self.robust, bool | np.bool_):
+            raise ValueError(f"robust must be True or False, got {self.robust!r}")
 
     def _check_sizes(self) -> None:
         m: Any = self.n_quadrics
@@ -430,23 +450,20 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if not isinstance(self.normalize, bool | np.bool_) and self.normalize != "auto":
             raise ValueError(f"normalize must be True, False or 'auto', got {self.normalize!r}")
 
-    def _process_decision_scores(self) -> Self:
-        given: Any = self.contamination
-        if isinstance(given, Real):  # PyOD takes a number that is neither float nor int for a thresholder
-            self.contamination = float(given)
-        try:
-            super()._process_decision_scores()
-        finally:
-            self.contamination = given
-        return self
-
     def _seed(self) -> int:
         if self.random_state is None:
             return int(np.random.default_rng().integers(2**31))
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _device(self) -> torch.device:
-        return torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        found = torch.cuda.is_available()
+        try:
+            device = torch.device(self.device or ("cuda" if found else "cpu"))
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be None or a name such as 'cpu' or 'cuda:0', got {self.device!r}") from error
+        if device.type == "cuda" and not found:
+            raise ValueError(f"there is no CUDA device here, but device is {self.device!r}; set_params(device=None) changes it")
+        return device
 
 
 def _as_int(number: Any) -> Any:

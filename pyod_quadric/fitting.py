@@ -1,10 +1,10 @@
 """Fitting a model in passes over the rows: what to normalise, the linear part, the quadrics, their weights, the rows' weights.
 
 Everything is made from moments of three folds of the rows, so what a fold's rows look like to a model that has not seen them
-costs no further pass. The passes are: moments of the rows (and of the normalised rows, if that is an option); features of
-degree 2 in few coordinates and held-out scores of all rows, which give weights to rows; weighted moments; weighted features in
-more coordinates. A sample of rows then decides the weights of the quadrics. Memory holds a block of rows, the sample, and one
-number for each row.
+costs no further pass. The passes are: moments of the rows (and of the normalised rows, if that is an option); then in a few
+rounds, features of degree 2 in few coordinates, held-out scores of all rows, which give weights to rows, and weighted moments;
+at last weighted features in more coordinates. A sample of rows decides the weights of the quadrics. Memory holds a block of
+rows, the sample, and one number for each row.
 """
 
 import math
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pyod_quadric._packing import packed_size
 from pyod_quadric.batches import Rows
-from pyod_quadric.constraints import InnerProduct
+from pyod_quadric.constraints import FrameInnerProduct
 from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
 from pyod_quadric.linear import LinearPart, cross_validated
@@ -49,8 +49,13 @@ FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
 # Norms are dropped only if they hold less than this share of the variance, and the origin is outside the cloud.
 NORM_SHARE = 0.1
 NORM_FEATURES = 32  # and only in embeddings: of a few features the norm is one too many to lose
-# Rows lose weight from so many robust standard deviations of the logarithm of the score on.
+# Rows lose weight from so many robust standard deviations of the logarithm of the score on, with this power of the score. A
+# row's pull on the quadrics grows with its squared score, so from the power 2 on it is bounded, and above that it vanishes.
 CUT = 2.0
+POWER = 4.0
+# Rounds of weighing rows: so many at most, or until the weights change by less than this on average.
+MOST_ROUNDS = 6
+SETTLED = 0.003
 CONSISTENCY = 1.4826  # of the median absolute deviation with the standard deviation of a normal distribution
 
 
@@ -99,11 +104,13 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     view, moments = _choose_view(_View(rows, device, folds), options)
     fit = _Fit(view, options, rng)
     weights = torch.ones(n, dtype=torch.float64, device=device)
-    if options.robust:
-        weights = fit.row_weights(moments, weights)
+    for _ in range(MOST_ROUNDS if options.robust else 0):
+        earlier, weights = weights, fit.row_weights(moments, weights)
         moments = view.moments(weights)
+        if float((weights - earlier).abs().mean()) < SETTLED:
+            break
     model, history = fit.model(moments, weights)
-    return Fitted(model, weights.cpu().numpy(), history)
+    return Fitted(model.on_cpu(), weights.cpu().numpy(), history)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +191,12 @@ def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments
         view = replace(plain, normalize=normalize)
         view = view if options.n_components is None else view.in_span()
         moments = view.moments(torch.ones(len(view.folds), dtype=torch.float64, device=view.device))
-        if not _is_spread(sum_of_moments(moments)):
-            raise ValueError("all rows are equal, so nothing can be learnt from them; give rows that differ")
+        total = sum_of_moments(moments)
+        if not total.scatter.isfinite().all():
+            raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
+        if not _is_spread(total):
+            rows = "normalised rows" if normalize else "rows"
+            raise ValueError(f"all {rows} are equal, so nothing can be learnt from them; give rows that differ")
         return view, moments
 
     if options.normalize != "auto":
@@ -235,18 +246,20 @@ class _Fit:
         coordinates = self._coordinates(moments, linear[0], weights, "auto", MOST_COMPONENTS_FIRST)
         quadrics = self._closed_form(coordinates, weights, "hs")
         evidence = self._evidence(coordinates, quadrics, weights)
-        quadrics, evidence = quadrics.some(evidence > 0), evidence[evidence > 0]
+        kept = evidence > 0
         scores = torch.empty_like(weights)
         for place, block in self.view.blocks():
             for fold in range(N_FOLDS):
                 chosen = self.view.folds[place] == fold
-                distances = self._distances(coordinates.transform(block[chosen]), quadrics.held_out[fold])
-                score = linear[1][fold].squared_distances(block[chosen]) + distances.square() @ evidence.to(distances)
-                scores[place][chosen] = score.double()
+                score = linear[1][fold].squared_distances(block[chosen]).double()
+                if kept.any():
+                    working = coordinates.transform(block[chosen])
+                    score += self._distances(working, quadrics.held_out[fold][kept]).double().square() @ evidence[kept]
+                scores[place][chosen] = score
         logs = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
         middle = logs.median()
         cut = middle + CUT * CONSISTENCY * (logs - middle).abs().median()
-        return (2 * (cut - logs)).clamp(max=0).exp()
+        return (POWER * (cut - logs)).clamp(max=0).exp()
 
     def model(self, moments: list[Moments], weights: Tensor) -> tuple[Model, dict[str, list[float]]]:
         """Return the model for weighted rows, and the history of its training."""
@@ -321,8 +334,9 @@ class _Fit:
             return solutions.some(slice(max(1, packed_size(k) // 2)))
         if not options.training.epoch_num:
             return solutions
-        # Only what tells the rows from others is worth training.
-        return solutions.some(self._evidence(coordinates, solutions, weights) > 0)
+        # Only what tells the rows from others is worth training; if nothing does, training may still find something.
+        kept = self._evidence(coordinates, solutions, weights) > 0
+        return solutions.some(kept if kept.any() else slice(1))
 
     def _given_or_random(self, init: Init | Quadrics, m: int, k: int) -> _Fitted:
         if init == "random" and not self.options.training.epoch_num:
@@ -331,7 +345,7 @@ class _Fit:
         start = starting_quadrics(init, [], m, k, generator, self.view.rows.dtype).to(device=self.view.device)
         return _Fitted(start, [start] * N_FOLDS)
 
-    def _closed_form(self, coordinates: WorkingCoordinates, weights: Tensor, inner_product: InnerProduct) -> _Fitted:
+    def _closed_form(self, coordinates: WorkingCoordinates, weights: Tensor, inner_product: FrameInnerProduct) -> _Fitted:
         """Return all orthonormal solutions of the closed form, in ascending order of mean squared value."""
         size = packed_size(len(coordinates.matrix) + 1)
         products = [torch.zeros(size, size, dtype=torch.float64, device=self.view.device) for _ in range(N_FOLDS)]

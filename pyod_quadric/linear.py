@@ -6,6 +6,7 @@ held-out rows along the axes of the others. Where there are fewer rows than feat
 share what held-out rows have there.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -52,7 +53,8 @@ class LinearPart:
         axes = self.axes.to(points)
         along = centred @ axes.T
         beside = (centred - along @ axes) / self.complement**0.5 if len(axes) < axes.shape[1] else None
-        return along / self.variances.to(points).sqrt(), beside
+        # A variance may be out of the range of float32 where its root is not.
+        return along / self.variances.sqrt().to(points), beside
 
     def squared_distances(self, points: Tensor) -> Tensor:
         """Return the squared Mahalanobis distances (n,) of points (n, d), in their type and on their device."""
@@ -69,7 +71,7 @@ class LinearPart:
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the covariance."""
         r, d = self.axes.shape
-        return float(self.variances.log().sum()) + (d - r) * float(torch.tensor(self.complement).double().log())
+        return float(self.variances.log().sum()) + (d - r) * math.log(self.complement)
 
     def widened(self, share: float) -> "LinearPart":
         """Return the same with a share of the median variance added everywhere."""

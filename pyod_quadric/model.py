@@ -9,7 +9,8 @@ the dₖ, as in the paper. Here d is the order-2 distance, or another on request
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ DISTANCE_FUNCTIONS: dict[Distance, Callable[[Tensor, Quadrics], Tensor]] = {
     "first_order": first_order_distance,
     "algebraic": algebraic_distance,
 }
+MOST_SCORE = 1e150  # so that squares of scores can be added up
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +71,8 @@ class Model:
             score += self.linear.squared_distances(points)
         if self.quadrics is not None:
             score += self._combined(self._distances(points)).sum(dim=1)
-        # The first-order distance is infinite where a gradient vanishes.
-        return score.clamp(max=torch.finfo(score.dtype).max)
+        # The first-order distance is infinite where a gradient vanishes, and the linear part overflows very far away.
+        return score.nan_to_num(nan=MOST_SCORE).clamp(max=MOST_SCORE)
 
     def quadric_distances(self, points: Tensor) -> Tensor:
         """Return the distance (n, m) of points (n, d) to each quadric, in working coordinates."""
@@ -123,6 +125,11 @@ class Model:
         projected: Tensor = points + (nearest - working) @ back
         return projected
 
+    def on_cpu(self) -> "Model":
+        """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
+        copy: Model = _on_cpu(self)
+        return copy
+
     def normalized(self, points: Tensor) -> Tensor:
         """Return the points (n, d), divided by their norms if this model does so."""
         return normalized(points) if self.coordinates.normalize else points
@@ -135,7 +142,10 @@ class Model:
         return DISTANCE_FUNCTIONS[self.distance](self._working(points), self._quadrics_like(points))
 
     def _working(self, points: Tensor) -> Tensor:
-        return replace(self.coordinates, normalize=False).transform(points)  # they are normalised already
+        working = replace(self.coordinates, normalize=False).transform(points)  # they are normalised already
+        # Squares of what is farther away than this would overflow.
+        far = torch.finfo(working.dtype).max ** 0.4
+        return working.nan_to_num(nan=far).clamp(-far, far)
 
     def _quadrics_like(self, points: Tensor) -> Quadrics:
         assert self.quadrics is not None
@@ -146,3 +156,12 @@ class Model:
         if self.weights is None:
             return distances / distances.shape[1]
         return distances.square() * self.weights.to(distances)
+
+
+def _on_cpu(part: Any) -> Any:
+    """Copy a tensor, or all tensors in a dataclass and its parts."""
+    if isinstance(part, Tensor):
+        return part.to("cpu", copy=True)
+    if not is_dataclass(part):
+        return part
+    return replace(part, **{field.name: _on_cpu(getattr(part, field.name)) for field in fields(part)})  # type: ignore[type-var]

@@ -59,5 +59,5 @@ def plot_contributions(
     ax.set(xlabel="feature", ylabel="added to the score", title=title)
     ax.legend()
     if path is not None:
-        ax.get_figure(root=True).savefig(path)  # type: ignore[union-attr]  # the Axes is in a figure
+        ax.figure.figure.savefig(path)  # of a part of a figure, the whole
     return ax

@@ -1,22 +1,21 @@
-"""The nearest point on an intersection of quadrics.
+"""The nearest point on an intersection of quadrics, by Gauss-Newton steps of which half, a quarter, ... is taken if need be.
 
-Each point x goes to the y that minimises ``‖y - x‖² + Σₖ wₖ fₖ(y)² / sₖ²``, where sₖ is the typical slope of fₖ, so that values
-compare with distances. With weights that is a compromise, which many quadrics can enter that have no point in common. Without
-weights the quadrics are to be met, so their weight grows until they are.
-
-The iteration is Gauss-Newton's: with quadrics replaced by their tangent planes at y, the minimum is a linear problem, and where
-it leads to nothing better, half the way is tried, and so on.
+Without weights the point has to be on all quadrics. It gets there by the steps to the tangent planes' intersection, and then
+moves along the intersection as long as that brings it nearer to where it came from. With weights, which allow for more quadrics
+than can meet, it minimises ``‖y - x‖² + Σₖ wₖ fₖ(y)² / sₖ²``, where sₖ is the typical slope of fₖ.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics
 
-N_STEPS = 30
-N_HALVINGS = 30
-TOLERANCE = 1e-10  # of a step, relative to the size of the points
-GROWING_WEIGHTS = [10.0**power for power in range(0, 13, 2)]
+N_STEPS = 50
+N_RESTORING = 20
+N_HALVINGS = 20
+TOLERANCE = 1e-9  # of a step, relative to the size of the points
 
 
 def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor | None = None) -> Tensor:
@@ -42,59 +41,80 @@ def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor 
     exact = quadrics.to(dtype=torch.float64)
     # The root mean square of ‖2 A x + b‖ for x of mean 0 and unit variance.
     slopes = (4 * exact.hs_norm().square() + exact.linear.square().sum(dim=1)).sqrt()
-    exact = exact.scaled(1 / slopes)
-    rounds = GROWING_WEIGHTS if weights is None else [1.0]
-    roots = torch.ones_like(slopes) if weights is None else weights.to(slopes).sqrt()
+    scaled = exact.scaled((1 if weights is None else weights.to(slopes).sqrt()) / slopes)
+    nearest = _on_intersection if weights is None else _compromise
     size = max(1, BLOCK_NUMBERS // (len(quadrics) * quadrics.n_features))
-    results = []
-    for block in torch.split(points.double(), size):
-        nearest = block
-        for weight in rounds:
-            nearest = _minimized(block, nearest, exact.scaled(weight**0.5 * roots))
-        results.append(nearest)
-    return torch.cat(results)
+    return torch.cat([nearest(block, scaled) for block in torch.split(points.double(), size)])
 
 
-def _minimized(points: Tensor, current: Tensor, quadrics: Quadrics) -> Tensor:
-    """Minimise the squared distance to the points plus the sum of squared values, from the current places on."""
-    for _ in range(N_STEPS):
-        jacobian = quadrics.gradients(current)  # (n, m, d)
-        way = (points - current).unsqueeze(2)
-        misses = quadrics.values(current).unsqueeze(2) + jacobian @ way  # at the points, by the tangent planes
-        target = points - _damped_solution(jacobian, misses).squeeze(2)
-        following = _better(points, current, target, quadrics)
-        step = torch.linalg.vector_norm(following - current, dim=1)
-        current = following
-        if (step <= TOLERANCE * (1 + torch.linalg.vector_norm(current, dim=1))).all():
-            break
-    return current
+def _compromise(points: Tensor, quadrics: Quadrics) -> Tensor:
+    """Minimise the squared way from the points plus the sum of squared values."""
+    identity = torch.eye(points.shape[1]).to(points)
 
-
-def _damped_solution(jacobian: Tensor, misses: Tensor) -> Tensor:
-    """Return ``(JᵀJ + I)⁻¹ Jᵀ r``, shape (n, d, 1), from the smaller of the two systems that give it."""
-    m, d = jacobian.shape[1:]
-    identity = torch.eye(min(m, d)).to(jacobian)
-    solution: Tensor
-    if m < d:
-        solution = jacobian.mT @ torch.linalg.solve(jacobian @ jacobian.mT + identity, misses)
-    else:
-        solution = torch.linalg.solve(jacobian.mT @ jacobian + identity, jacobian.mT @ misses)
-    return solution
-
-
-def _better(points: Tensor, current: Tensor, target: Tensor, quadrics: Quadrics) -> Tensor:
-    """Return the farthest of current + (target - current) / 2^i that is better than the current point, or that itself."""
+    def target(places: Tensor) -> Tensor:
+        jacobian = quadrics.gradients(places)  # (n, m, d)
+        misses = quadrics.values(places).unsqueeze(2) + jacobian @ (points - places).unsqueeze(2)
+        correction: Tensor = torch.linalg.solve(jacobian.mT @ jacobian + identity, jacobian.mT @ misses)
+        return points - correction.squeeze(2)
 
     def objective(places: Tensor) -> Tensor:
         return (places - points).square().sum(dim=1) + quadrics.values(places).square().sum(dim=1)
 
-    before, step, result = objective(current), target - current, current
-    waiting = torch.ones(len(points), dtype=torch.bool, device=points.device)
-    for _ in range(N_HALVINGS):
-        good = waiting & (objective(current + step) < before)
-        result = torch.where(good[:, None], current + step, result)
-        waiting = waiting & ~good
-        if not waiting.any():
+    return _descended(points, target, objective, N_STEPS)
+
+
+def _on_intersection(points: Tensor, quadrics: Quadrics) -> Tensor:
+    """Go to the intersection, and along it while that shortens the way from the points."""
+    identity = torch.eye(points.shape[1]).to(points)
+
+    def onto(places: Tensor) -> Tensor:
+        def target(places: Tensor) -> Tensor:
+            inverse: Tensor = torch.linalg.pinv(quadrics.gradients(places))
+            return places - (inverse @ quadrics.values(places).unsqueeze(2)).squeeze(2)
+
+        return _descended(places, target, lambda places: quadrics.values(places).square().sum(dim=1), N_RESTORING)
+
+    def along(places: Tensor) -> Tensor:
+        """Take Newton's step along the intersection; where that does not lead nearer, the tangent part of the way."""
+        way, jacobian = (points - places).unsqueeze(2), quadrics.gradients(places)
+        inverse = torch.linalg.pinv(jacobian)
+        normal = inverse @ jacobian  # (n, d, d)
+        tangent = identity - normal
+        bending = torch.einsum("nm,mij->nij", (way.mT @ inverse).squeeze(1), quadrics.quadratic)  # by Lagrange multipliers
+        hessian = tangent @ (identity + 2 * bending) @ tangent + normal
+        direct = tangent @ way
+        newton = tangent @ torch.linalg.pinv(hessian, hermitian=True) @ direct
+        return places + torch.where((newton.mT @ direct) > 0, newton, direct).squeeze(2)
+
+    start = onto(points)
+    if len(quadrics) >= quadrics.n_features:  # there is nothing to go along
+        return start
+    return _descended(start, along, lambda places: (places - points).square().sum(dim=1), N_STEPS, onto)
+
+
+def _descended(
+    current: Tensor,
+    target: Callable[[Tensor], Tensor],
+    objective: Callable[[Tensor], Tensor],
+    n_steps: int,
+    corrected: Callable[[Tensor], Tensor] = lambda places: places,
+) -> Tensor:
+    """Go from places to their targets, or only a part of the way, as long as it lowers the objective.
+
+    ``corrected`` is applied to each candidate before it is looked at.
+    """
+    for _ in range(n_steps):
+        before, step, following = objective(current), target(current) - current, current
+        waiting = torch.linalg.vector_norm(step, dim=1) > TOLERANCE * (1 + torch.linalg.vector_norm(current, dim=1))
+        for _ in range(N_HALVINGS):
+            if not waiting.any():
+                break
+            candidates = corrected(current + step)
+            good = waiting & (objective(candidates) < before)
+            following = torch.where(good[:, None], candidates, following)
+            waiting = waiting & ~good
+            step = step / 2
+        if torch.equal(following, current):
             break
-        step = step / 2
-    return result
+        current = following
+    return current

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pyod_quadric.batches import Rows
 
 CAPACITY = 20_000
-GROWTH = 1.1  # from here on a stream has grown enough for another fit
+GROWTH = 10  # a stream that is longer by a tenth has grown enough for another fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Reservoir:
 
     def has_grown(self) -> bool:
         """Return whether there are a tenth more rows than when they were last used."""
-        return self.n_seen >= GROWTH * self.n_used
+        return GROWTH * (self.n_seen - self.n_used) >= self.n_used
 
     def used(self) -> "Reservoir":
         """Return the same sample, as used now."""

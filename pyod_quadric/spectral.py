@@ -25,10 +25,10 @@ from torch import Tensor
 from pyod_quadric._packing import features_of_packed_size, pack_outer, packed_size, packing_weights, unpack
 from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
 
-InnerProduct = Literal["hs", "coefficient", "gradient"]
+SpectralInnerProduct = Literal["hs", "coefficient", "gradient"]
 
 
-def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: InnerProduct = "hs") -> Quadrics:
+def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInnerProduct = "hs") -> Quadrics:
     """Return the quadrics with the smallest mean squared values that are orthonormal in an inner product.
 
     Parameters
@@ -96,14 +96,14 @@ def add_feature_products(total: Tensor, block: Tensor, weights: Tensor | None = 
         total.addmm_(features.T, features)
 
 
-def _coefficient_fit(points: Tensor, n_quadrics: int, _: InnerProduct, eps: float) -> Quadrics:
+def _coefficient_fit(points: Tensor, n_quadrics: int, _: SpectralInnerProduct, eps: float) -> Quadrics:
     d = points.shape[1]
     variances = torch.linalg.eigvalsh(torch.cov(points.T, correction=0).reshape(d, d))
     warn_if_underdetermined(len(points), variances, points.mean(dim=0), eps)
     return coefficient_solution(feature_moments([points])[0], n_quadrics)
 
 
-def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: InnerProduct, eps: float) -> Quadrics:
+def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: SpectralInnerProduct, eps: float) -> Quadrics:
     mean = points.mean(dim=0)
     variances, axes = torch.linalg.eigh((points - mean).T @ (points - mean) / len(points))
     warn_if_underdetermined(len(points), variances, mean, eps)
@@ -165,7 +165,7 @@ def negligible_variance(variances: Tensor, mean: Tensor, eps: float) -> float:
     return float(torch.maximum(decomposition, rows))
 
 
-def _check(points: Tensor, n_quadrics: int, inner_product: InnerProduct) -> None:
+def _check(points: Tensor, n_quadrics: int, inner_product: SpectralInnerProduct) -> None:
     if points.ndim != 2 or 0 in points.shape or points.dtype not in (torch.float32, torch.float64):
         raise ValueError(
             f"points must be a float32 or float64 tensor of shape (n, d), n and d at least 1, "

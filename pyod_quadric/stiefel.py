@@ -147,5 +147,5 @@ class InPlaceStiefel(CholeskyStiefel):
 def _qr(columns: Tensor) -> Tensor:
     q, r = torch.linalg.qr(columns)
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(columns)
-    frame: Tensor = q * signs[..., None, :]
+    frame: Tensor = q * signs.unsqueeze(-2)
     return frame

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +22,7 @@ from tqdm import tqdm
 
 from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
-from pyod_quadric.constraints import Constraint, InnerProduct, OptimizerName, Penalty, Stiefel
+from pyod_quadric.constraints import Constraint, FrameInnerProduct, OptimizerName, Penalty, Stiefel
 from pyod_quadric.initial import check_n_quadrics
 from pyod_quadric.objective import Distance, mean_distance, mean_distance_and_gradient
 from pyod_quadric.preprocessing import WorkingCoordinates
@@ -83,7 +84,7 @@ class TrainingOptions:
     """
 
     constraint: ConstraintName = "penalty"
-    inner_product: InnerProduct = "hs"
+    inner_product: FrameInnerProduct = "hs"
     orthonormality_weight: float = 1.0
     distance: Distance = "second_order"
     optimizer_name: OptimizerName = "sgd"
@@ -103,17 +104,25 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for name, names in (
             ("constraint", get_args(ConstraintName)),
-            ("inner_product", get_args(InnerProduct)),
+            ("inner_product", get_args(FrameInnerProduct)),
             ("distance", get_args(Distance)),
             ("optimizer_name", get_args(OptimizerName)),
             ("schedule", get_args(Schedule)),
         ):
             if getattr(self, name) not in names:
                 raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
-        for name, least in (("seed", 0), ("epoch_num", 0), ("batch_size", 1), ("patience", 1), ("checkpoint_steps", 1)):
+        whole = {"seed": 0, "verbose": 0, "epoch_num": 0, "batch_size": 1, "patience": 1, "checkpoint_steps": 1}
+        for name, least in whole.items():
             number = getattr(self, name)
-            if number is not None and not number >= least:
+            if number is None and name in ("patience", "checkpoint_steps"):
+                continue
+            if not isinstance(number, Integral):
+                raise ValueError(f"{name} must be a whole number, got {number!r}")
+            if not int(number) >= least:
                 raise ValueError(f"{name} must be at least {least}, got {number}")
+        for name in ("lr", "momentum", "orthonormality_weight", "validation_fraction", "checkpoint_minutes"):
+            if not isinstance(getattr(self, name), Real):
+                raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
         if not self.checkpoint_minutes > 0:
             raise ValueError(f"checkpoint_minutes must be positive, got {self.checkpoint_minutes}")
         if not self.lr > 0:
@@ -170,8 +179,8 @@ def train(
 
     Parameters
     ----------
-    data : array, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
-        Rows of shape (n, d). Memory is bounded by a window of batches, whatever n is.
+    data : array, list of lists of numbers, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
+        Rows of shape (n, d). Other lists are loaders, of batches. Memory is bounded by a window of batches, whatever n is.
     start : Quadrics
         Where to start, in working coordinates; their dtype and device are those of the training.
     options : TrainingOptions, optional
@@ -356,7 +365,15 @@ class _Run:
 
 
 def _is_loader(data: Data) -> bool:
-    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows)
+    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows) and not _is_listed(data)
+
+
+def _is_listed(data: object) -> bool:
+    """Say whether these are lists of numbers instead of a list of batches."""
+    for _ in range(2):
+        if isinstance(data, list | tuple) and data:
+            data = data[0]
+    return isinstance(data, Real)
 
 
 def _rows(data: Data) -> Rows:

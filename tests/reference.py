@@ -140,3 +140,21 @@ def monomial_gradients(p, k):
     d = len(p)
     quadratic = [(i == k) * p[j] + (j == k) * p[i] for i in range(d) for j in range(i, d)]
     return np.array([*quadratic, *(float(i == k) for i in range(d)), 0.0])
+
+
+def held_out_variances(folds):
+    """Mean over folds of the second moment of a fold's rows along the principal axes of the others, about their mean."""
+    seen = []
+    for j, fold in enumerate(folds):
+        others = np.concatenate([other for i, other in enumerate(folds) if i != j])
+        mean = others.mean(axis=0)
+        axes = np.linalg.svd(others - mean, full_matrices=False)[2]
+        seen.append([np.mean([((row - mean) @ axis) ** 2 for row in fold]) for axis in axes])
+    return np.mean(seen, axis=0)
+
+
+def decreasing(numbers):
+    """Isotonic regression by its minimax formula: the least, over starts, of the largest mean of a run that ends later."""
+    n = len(numbers)
+    rising = -np.asarray(numbers)
+    return -np.array([max(min(rising[i : j + 1].mean() for j in range(k, n)) for i in range(k + 1)) for k in range(n)])

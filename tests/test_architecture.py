@@ -13,9 +13,9 @@ import pyod_quadric
 ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only modules that stand before it.
 ORDER = [
-    *("_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "linear", "spectral", "stiefel"),
-    *("constraints", "initial", "preprocessing", "batches", "checkpoints", "training", "model", "evidence", "fitting"),
-    *("reservoir", "plotting", "detector", "__init__"),
+    *("_version", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "linear"),
+    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "checkpoints", "training", "model"),
+    *("evidence", "fitting", "reservoir", "plotting", "detector", "__init__"),
 ]
 # Packages that a single module may import.
 ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"]}

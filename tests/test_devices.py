@@ -1,21 +1,25 @@
 """Nothing creates a tensor on another device than its input's.
 
 There is no accelerator here. Fake tensors that claim to be on ``cuda`` run every operation without data and raise when devices
-are mixed, which shows placement, not results.
+are mixed, which shows placement, not results. What looks at its numbers, as a fit does, runs on a pretended device.
 """
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from pyod_quadric import CholeskyStiefel, QuadricDetector
 from pyod_quadric._packing import pack, pack_outer, packed_size, unpack
+from pyod_quadric.batches import moved
 from pyod_quadric.distances import second_order_from
 from pyod_quadric.moments import Moments
 from pyod_quadric.objective import DISTANCES, mean_distance, mean_distance_and_gradient
 from pyod_quadric.preprocessing import WorkingCoordinates, normalized
 from pyod_quadric.quadrics import Quadrics, hs_norm, values_and_gradient_norms
 from pyod_quadric.spectral import feature_moments
-from pyod_quadric.stiefel import gram, orthonormality_error
+from pyod_quadric.stiefel import InPlaceStiefel, _qr, gram, orthonormality_error
+from tests.elsewhere import DEVICE, Elsewhere
 
 N, M, D = 7, 3, 4
 
@@ -64,3 +68,57 @@ def test_preprocessing(cuda):
 def test_moments_and_frames(cuda):
     results = [feature_moments([cuda(N, D), cuda(N, D)])[0], gram(cuda(N, M)), orthonormality_error(cuda(N, M))]
     assert {result.device.type for result in results} == {"cuda"}
+
+
+# polar_factor, polar and orthonormalized, and with them projx and retr, branch on numbers, which fake tensors do not have.
+@pytest.mark.parametrize("manifold", [CholeskyStiefel(), InPlaceStiefel()], ids=["new", "in place"])
+@pytest.mark.parametrize("frame", [lambda cuda: cuda(N, M), lambda cuda: cuda(M, N).T, lambda cuda: cuda(2, N, M)])
+def test_manifolds(cuda, manifold, frame):
+    results = [project(frame(cuda), frame(cuda)) for project in (manifold.proju, manifold.egrad2rgrad)]
+    results += [_qr(frame(cuda)), gram(frame(cuda))]  # what a retraction does without branches
+    assert {result.device.type for result in results} == {"cuda"}
+    assert {result.shape for result in results[:3]} == {frame(cuda).shape}
+
+
+# Only from CUDA to CUDA: there are no fake pinned tensors.
+def test_moved_is_one_batch_ahead_and_keeps_the_order(cuda):
+    taken = []
+    batches = (taken.append(n) or cuda(n, D) for n in (5, 6, 7))
+    seen = [(len(batch), taken[-1], batch.device.type) for batch in moved(batches, torch.device("cuda:0"))]
+    assert seen == [(5, 6, "cuda"), (6, 7, "cuda"), (7, 7, "cuda")]
+
+
+def test_the_pretended_device_notices_mixed_devices():
+    with Elsewhere():
+        there = torch.ones(3, device=DEVICE)
+        assert (there + there).cpu().tolist() == [2, 2, 2]
+        with pytest.raises(RuntimeError, match="different devices"):
+            there + torch.ones(3)
+        with pytest.raises(RuntimeError, match="numpy"):
+            there.numpy()
+
+
+@pytest.mark.parametrize(
+    ("settings", "n", "d"),
+    [
+        ({}, 100, 3),
+        ({"epoch_num": 2, "init": "random", "batch_size": 64, "validation_fraction": 0.1}, 100, 3),
+        ({"score_function": "mean_distance", "n_components": None, "n_quadrics": 2, "robust": False}, 100, 3),
+        ({"distance": "first_order"}, 30, 40),  # fewer rows than features, and normalised or not
+    ],
+    ids=str,
+)
+def test_fits_on_a_device_are_kept_on_the_cpu(settings, n, d, monkeypatch):
+    """The Stiefel constraint is left out, since geoopt's tensors do not go with pretended ones."""
+    monkeypatch.setattr("pyod_quadric.projection.N_STEPS", 1)  # enough to see where it computes
+    monkeypatch.setattr("pyod_quadric.projection.N_HALVINGS", 2)
+    rows = 2 + np.random.default_rng(0).normal(size=(n, d)) ** 2
+    expected = QuadricDetector(**settings, device="cpu").fit(rows)
+    with Elsewhere():
+        detector = QuadricDetector(**settings, device=DEVICE).fit(rows)
+        np.testing.assert_allclose(detector.decision_scores_, expected.decision_scores_)
+        for method in ("decision_function", "quadric_distances", "explain", "project"):
+            results = (getattr(each, method)(rows[:3]) for each in (detector, expected))
+            np.testing.assert_allclose(*results, atol=1e-9, err_msg=method)
+    detector.set_params(device="cpu")
+    np.testing.assert_allclose(detector.decision_function(rows), expected.decision_scores_)

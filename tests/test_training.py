@@ -115,7 +115,8 @@ def test_two_runs_agree_bit_for_bit(constraint):
 
 
 def global_states():
-    return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002, to leave alone
+    _, key, *place = np.random.get_state()  # noqa: NPY002, to leave alone
+    return torch.get_rng_state().tolist(), random.getstate(), key.tolist(), place
 
 
 @pytest.mark.parametrize("wrap", [lambda t: t, lambda t: DataLoader(TensorDataset(t), batch_size=64, shuffle=True)])
@@ -131,6 +132,20 @@ def test_all_sources_train_the_same(tmp_path):
     expected = train(cloud, start(), options()).quadrics
     for source in (torch.tensor(cloud), tmp_path / "cloud.npy", np.load(tmp_path / "cloud.npy", mmap_mode="r")):
         assert_same(train(source, start(), options()).quadrics, expected)
+
+
+@pytest.mark.parametrize("listed", [torus().tolist(), [tuple(row) for row in torus().numpy()]])
+def test_lists_of_numbers_are_rows_and_not_batches(listed, tmp_path):
+    changes = {"validation_fraction": 0.1, "checkpoint": tmp_path / "run.ckpt"}
+    from_list = train(listed, start(), options(**changes))
+    assert_same(from_list.quadrics, train(torus(), start(), options(**changes)).quadrics)  # the list's checkpoint fits
+    assert_same(from_list.quadrics, train(torus(), start(), options(validation_fraction=0.1)).quadrics)
+
+
+@pytest.mark.parametrize("batch", [torus(), (torus(), "labels"), [torus().numpy()]])
+def test_lists_of_batches_are_loaders(batch):
+    loader = DataLoader(torus(), batch_size=600)
+    assert_same(train([batch], start(), options()).quadrics, train(loader, start(), options()).quadrics)
 
 
 def test_loaders_train():
@@ -382,6 +397,11 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         ({"schedule": "linear"}, "schedule must be one of"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"epoch_num": -1}, "epoch_num must be at least 0, got -1"),
+        ({"epoch_num": None}, "epoch_num must be a whole number, got None"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number, got 2.5"),
+        ({"verbose": "loud"}, "verbose must be a whole number, got 'loud'"),
+        ({"lr": "fast"}, "lr must be a number, got 'fast'"),
+        ({"momentum": None}, "momentum must be a number, got None"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"lr": 0.0}, "lr must be positive, got 0"),
         ({"lr": float("nan")}, "lr must be positive, got nan"),
@@ -403,6 +423,11 @@ def test_training_refuses():
         random_quadrics(4, 2, torch.Generator())
     with pytest.raises(ValueError, match="n and d at least 1"):
         train(np.zeros((0, 4)), start(), options())
+    for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)"), ([torus()[0]], r"\(4,\)")):
+        with pytest.raises(ValueError, match=rf"rows must have shape \(n, d\) .*got {shape}"):
+            train(listed, start(), options())
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        train([[1.0, 2.0, 3.0, 4.0], [5.0]], start(), options())
     with pytest.raises(ValueError, match="rows cannot be held out of a loader"):
         train([torus()], start(), options(validation_fraction=0.1))
     with pytest.raises(ValueError, match="rows must have 4 features, as the start and its coordinates do, got 3"):

@@ -67,7 +67,7 @@ def test_naive_reference_moves_the_linear_parts_alike(differentiate):
 def test_orthonormality(tmp_path, capsys):
     orthonormality.main(tmp_path, fast=True)
     results = files(tmp_path, "orthonormality")
-    assert "| penalty λ = 1, lr 0.1 |" in capsys.readouterr().out
+    assert "| penalty λ = 1, lr 0.01 |" in capsys.readouterr().out
     assert all(0 <= number < math.inf for number in numbers(results))
     for result in results["results"]:
         runs = result["runs"]
