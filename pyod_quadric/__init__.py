@@ -47,6 +47,10 @@ The modules, from the ground up; each imports only from those above it:
     a sample of a stream
 ``plotting``
     pictures
+``identification``
+    :func:`identification_rate`: genuine pairs found at a rate of false ones, tile by tile
+``similarity``
+    :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
 """
@@ -60,17 +64,31 @@ from pyod_quadric.distances import (
     second_order_distance,
 )
 from pyod_quadric.geometric import geometric_distance
+from pyod_quadric.identification import IdentificationRate, identification_curve, identification_rate
 from pyod_quadric.initial import random_quadrics, spectral_quadrics, starting_quadrics
 from pyod_quadric.preprocessing import WorkingCoordinates, fit_working_coordinates
 from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.similarity import (
+    CutoffAtRate,
+    HalfHalfResult,
+    RobustSimilarity,
+    half_half_protocol,
+    outlier_scores,
+    robust_similarity,
+    threshold_table,
+)
 from pyod_quadric.spectral import spectral_fit
 from pyod_quadric.stiefel import CholeskyStiefel
 from pyod_quadric.training import Trained, TrainingOptions, train
 
 __all__ = [
     "CholeskyStiefel",
+    "CutoffAtRate",
+    "HalfHalfResult",
+    "IdentificationRate",
     "QuadricDetector",
     "Quadrics",
+    "RobustSimilarity",
     "Trained",
     "TrainingOptions",
     "WorkingCoordinates",
@@ -79,10 +97,16 @@ __all__ = [
     "first_order_distance",
     "fit_working_coordinates",
     "geometric_distance",
+    "half_half_protocol",
+    "identification_curve",
+    "identification_rate",
+    "outlier_scores",
     "random_quadrics",
+    "robust_similarity",
     "second_order_distance",
     "spectral_fit",
     "spectral_quadrics",
     "starting_quadrics",
+    "threshold_table",
     "train",
 ]

@@ -50,7 +50,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         ``score_function="mean_distance"`` it is half of all, and from a random start at most 100.
     n_components : int, float, "auto" or None, default="auto"
         The coordinates of the quadrics: so many principal ones, or as many as hold this share of the variance, whitened. "auto"
-        is the largest k with k (k + 1) / 2 at most a quarter of the rows, at most 40. None takes the input's own coordinates,
+        is the largest k with k (k + 1) / 2 at most a quarter of the rows, at most 50. None takes the input's own coordinates,
         centred and with one scale.
     normalize : bool or "auto", default="auto"
         Whether to divide rows by their norm. "auto" does so from 32 features on where the norms hold less than a tenth of the

@@ -37,7 +37,7 @@ Init = Literal["auto", "spectral", "random"]
 N_FOLDS = 3
 # Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
 ROWS_PER_COEFFICIENT = 4
-MOST_COMPONENTS = 40
+MOST_COMPONENTS = 50
 MOST_COMPONENTS_FIRST = 20  # in the round that only weighs rows
 MOST_RANDOM = 100  # quadrics from a random start, as in the paper
 MOST_BLOCK_ROWS = 8192

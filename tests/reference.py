@@ -158,3 +158,23 @@ def decreasing(numbers):
     n = len(numbers)
     rising = -np.asarray(numbers)
     return -np.array([max(min(rising[i : j + 1].mean() for j in range(k, n)) for i in range(k + 1)) for k in range(n)])
+
+
+def robust(similarity, score_x, score_y, cutoff, fill_value):
+    return similarity if max(score_x, score_y) < cutoff else fill_value
+
+
+def identification_rate(similarity, labels, to_distractors, rate):
+    """Return IR, Full IR, and the infimum of the thresholds that let at most a share of the different pairs pass.
+
+    Between two neighbouring similarities nothing changes, so it is enough to try one threshold in each gap and beyond the ends.
+    """
+    pairs = list(itertools.combinations(range(len(labels)), 2))
+    genuine = [pair for pair in pairs if labels[pair[0]] == labels[pair[1]]]
+    different = [similarity[pair] for pair in pairs if labels[pair[0]] != labels[pair[1]]]
+    ends = [-math.inf, *sorted({similarity[pair] for pair in pairs}), math.inf]
+    gaps = itertools.pairwise(ends)  # thresholds above low, up to high
+    low, high = next(gap for gap in gaps if not different or np.mean([s >= gap[1] for s in different]) <= rate)
+    accepted = [pair for pair in genuine if similarity[pair] >= high]
+    full = [p for p in accepted if all(similarity[p] > max(row[p[0]], row[p[1]]) for row in to_distractors.T)]
+    return len(accepted) / len(genuine), len(full) / len(genuine), low

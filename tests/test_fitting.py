@@ -97,6 +97,17 @@ def test_robust_fits_forget_outliers():
     assert gaps[0] > gaps[1] + 0.2
 
 
+@pytest.mark.parametrize("size", [1e2, 1e6, 1e10])
+def test_one_gross_row_changes_little(size):
+    rng = np.random.default_rng(0)
+    clean = rng.normal(size=(500, 5)) * np.arange(1, 6)
+    dirty = clean.copy()
+    dirty[7] = size
+    points = torch.tensor(rng.normal(size=(300, 5)) * 5)
+    expected, actual = (fitted(rows).model.score(points).numpy() for rows in (clean, dirty))
+    assert np.corrcoef(np.log(expected), np.log(actual))[0, 1] > 0.98
+
+
 def test_norms_are_dropped_only_where_that_is_better():
     rows = embeddings()
     assert fitted(rows).model.coordinates.normalize

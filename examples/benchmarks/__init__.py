@@ -1,1 +1,1 @@
-"""What is measured: speed, orthonormality, penalty against manifold; run one with ``python -m examples.benchmarks.speed``."""
+"""What is measured; run one with ``python -m examples.benchmarks.speed``."""

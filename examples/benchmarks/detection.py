@@ -427,6 +427,8 @@ def main(
     if not cached:
         fill(cells, path, plan.all_tasks(), data, workers)
     entries = all_entries(cells, plan)
+    if not any(entries.values()):
+        raise SystemExit(f"there are no cells in {path}: run without --cached first")
     compared, ours = without(entries, ABLATIONS), without(entries, PEERS)
     print(f"\nROC-AUC / average precision, means over sets and seeds {plan.seeds}\n\n{peers_table(compared)}")
     print(f"\nours against the best peer\n\n{margin_table(compared, plan.seeds)}")

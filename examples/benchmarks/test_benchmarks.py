@@ -3,11 +3,12 @@
 
 import json
 import math
+import sys
 
 import pytest
 import torch
 
-from examples.benchmarks import cost, detection, orthonormality, penalty_vs_manifold, speed
+from examples.benchmarks import cost, detection, identification, orthonormality, penalty_vs_manifold, speed
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.constraints import Penalty
 from pyod_quadric.stiefel import orthonormality_error
@@ -73,6 +74,15 @@ def test_orthonormality(tmp_path, capsys):
         runs = result["runs"]
         assert all(run["last"] < orthonormality.TARGET for name, run in runs.items() if name.startswith("manifold"))
         assert all(run["last"] > orthonormality.TARGET for name, run in runs.items() if name.startswith("penalty"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of memory is read as Linux tells it")
+def test_identification(tmp_path, capsys):
+    identification.main(tmp_path, fast=True)
+    results = files(tmp_path, "identification")
+    assert f"| {identification.SINGLE} |" in capsys.readouterr().out
+    assert [result["size"]["n_distractors"] for result in results["results"]] == [100, 500]
+    assert all(0 <= number < math.inf for number in numbers(results))
 
 
 def test_penalty_vs_manifold(tmp_path, capsys):
