@@ -43,6 +43,8 @@ The modules, from the ground up; each imports only from those above it:
     how much each quadric counts
 ``fitting``
     everything together, in passes over the rows
+``spectrum``
+    how many quadrics, by the variances along principal axes
 ``reservoir``
     a sample of a stream
 ``plotting``
@@ -78,6 +80,7 @@ from pyod_quadric.similarity import (
     threshold_table,
 )
 from pyod_quadric.spectral import spectral_fit
+from pyod_quadric.spectrum import Spectrum, principal_spectrum
 from pyod_quadric.stiefel import CholeskyStiefel
 from pyod_quadric.training import Trained, TrainingOptions, train
 
@@ -89,6 +92,7 @@ __all__ = [
     "QuadricDetector",
     "Quadrics",
     "RobustSimilarity",
+    "Spectrum",
     "Trained",
     "TrainingOptions",
     "WorkingCoordinates",
@@ -101,6 +105,7 @@ __all__ = [
     "identification_curve",
     "identification_rate",
     "outlier_scores",
+    "principal_spectrum",
     "random_quadrics",
     "robust_similarity",
     "second_order_distance",

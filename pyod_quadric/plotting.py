@@ -8,6 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from pyod_quadric.spectrum import Spectrum
+
 MOST_NAMES = 30  # features that can be named below each other's bars
 
 
@@ -60,4 +62,24 @@ def plot_contributions(
     ax.legend()
     if path is not None:
         ax.figure.figure.savefig(path)  # of a part of a figure, the whole
+    return ax
+
+
+def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
+    """Draw ``-log(λₙ / λ₁)`` over the principal axes, and where Wold's criterion ends the manifold.
+
+    Parameters
+    ----------
+    spectrum : Spectrum
+        See :func:`pyod_quadric.principal_spectrum`.
+    ax : matplotlib Axes, optional
+    """
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+    numbers = np.arange(1, len(spectrum.variances) + 1)
+    ax.plot(numbers, spectrum.decay(), ".-", label="−log(λₙ / λ₁)")
+    label = f"Wold: dimension {spectrum.dimension}, so {spectrum.n_quadrics} quadrics"
+    ax.axvline(spectrum.dimension + 0.5, color="tab:orange", linestyle="--", label=label)
+    ax.set(xlabel="principal axis n", ylabel="−log of its share of the largest variance", title="How many quadrics?")
+    ax.legend()
     return ax

@@ -178,3 +178,24 @@ def identification_rate(similarity, labels, to_distractors, rate):
     accepted = [pair for pair in genuine if similarity[pair] >= high]
     full = [p for p in accepted if all(similarity[p] > max(row[p[0]], row[p[1]]) for row in to_distractors.T)]
     return len(accepted) / len(genuine), len(full) / len(genuine), low
+
+
+def wold_ratios(rows, folds):
+    """Predict every entry of every held-out row by least squares on its other entries, with 1, 2, ... axes of the others."""
+    d = rows.shape[1]
+    centred = rows - rows.mean(axis=0)
+    ratios = []
+    for k in range(1, d):
+        press = 0.0
+        for fold in np.unique(folds):
+            others = rows[folds != fold]
+            axes = np.linalg.svd(others - others.mean(axis=0), full_matrices=False)[2][:k]  # (k, d)
+            for row in rows[folds == fold] - others.mean(axis=0):
+                for j in range(d):
+                    rest = np.arange(d) != j
+                    scores = np.linalg.lstsq(axes[:, rest].T, row[rest], rcond=None)[0]
+                    press += (row[j] - axes[:, j] @ scores) ** 2
+        kept = np.linalg.svd(centred, full_matrices=False)[2][: k - 1]
+        left = centred - centred @ kept.T @ kept
+        ratios.append(press / (left**2).sum())
+    return np.array(ratios)
