@@ -328,8 +328,9 @@ def peers_table(entries: Entries) -> str:
     names = {name for row in entries.values() for name in row}
     overall = {name: float(np.mean([row[name] for row in ranks.values() if name in row])) for name in names}
     rows = []
-    for name in sorted(names, key=overall.__getitem__):
-        n_columns = sum(name in row for row in ranks.values())
+    n_missing = {name: sum(name not in row for row in ranks.values()) for name in names}
+    for name in sorted(names, key=lambda name: (n_missing[name] > 0, overall[name])):  # ranks in some columns compare with none
+        n_columns = len(ranks) - n_missing[name]
         cells = [_figures(row[name], name != OURS) if name in row else "–" for row in entries.values()]
         rows.append([name, *cells, f"{overall[name]:.1f}" + ("" if n_columns == len(entries) else f" ({n_columns} columns)")])
     return markdown_table(["detector", *(column.title() for column in entries), "mean rank"], rows)
