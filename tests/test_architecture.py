@@ -14,8 +14,21 @@ ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only modules that stand before it.
 ORDER = [
     *("_version", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "linear"),
-    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "checkpoints", "training", "model"),
-    *("evidence", "fitting", "spectrum", "reservoir", "plotting", "identification", "similarity", "detector", "__init__"),
+    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "atomic", "checkpoints", "training"),
+    *(
+        "model",
+        "evidence",
+        "fitting",
+        "spectrum",
+        "reservoir",
+        "files",
+        "export",
+        "plotting",
+        "identification",
+        "similarity",
+        "detector",
+        "__init__",
+    ),
 ]
 # Packages that a single module may import.
 ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"]}
