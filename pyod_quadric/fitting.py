@@ -22,6 +22,7 @@ from pyod_quadric.batches import Rows
 from pyod_quadric.constraints import FrameInnerProduct
 from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
+from pyod_quadric.lengths import CONSISTENCY, Lengths, row_norms
 from pyod_quadric.linear import LinearPart, cross_validated
 from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
 from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
@@ -56,7 +57,6 @@ POWER = 4.0
 # Rounds of weighing rows: so many at most, or until the weights change by less than this on average.
 MOST_ROUNDS = 6
 SETTLED = 0.003
-CONSISTENCY = 1.4826  # of the median absolute deviation with the standard deviation of a normal distribution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,14 +141,22 @@ class _View:
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Go through all rows in order; gives where they stand, and the rows."""
-        size = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
+        size = self._block_rows()
         for start in range(0, self.rows.n_rows, size):
             place = slice(start, start + size)
             yield place, self._seen(self.rows.read(place))
 
+    def _block_rows(self) -> int:
+        return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
+
     def read(self, numbers: NDArray[np.int64]) -> Tensor:
         """Return some rows by number."""
         return self._seen(self.rows.read(numbers))
+
+    def norms(self) -> Tensor:
+        """Return the norms (n,) of the rows as they are, from one pass."""
+        size = self._block_rows()
+        return torch.cat([row_norms(block.to(self.device)) for block in self.rows.blocks(size)])
 
     def moments(self, weights: Tensor) -> list[Moments]:
         """Return the weighted moments of each fold, from one pass."""
@@ -200,7 +208,7 @@ def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments
     d = plain.rows.n_features
     if d < NORM_FEATURES:
         return raw
-    norms = torch.cat([torch.linalg.vector_norm(block, dim=1) for _, block in plain.blocks()]).double()
+    norms = plain.norms()
     spread, size = float(sum_of_moments(raw[1]).covariance().trace()), float(norms.square().mean())
     if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
         return raw
@@ -265,16 +273,17 @@ class _Fit:
         coordinates = self._coordinates(moments, linear, weights, options.n_components, MOST_COMPONENTS)
         lifted = self.view.lifted_coordinates(coordinates)
         linear_part = self.view.lifted(linear) if options.score in ("combined", "linear") else None
+        lengths = Lengths.of(self.view.norms()) if linear_part and self.view.normalize else None
         if options.score == "linear":
-            return Model(lifted, None, None, linear_part, options.distance), {}
+            return Model(lifted, None, None, linear_part, lengths, options.distance), {}
         quadrics = self._start(coordinates, weights)
         quadrics, history = self._trained(quadrics, lifted, weights)
         if options.score == "mean_distance":
-            return Model(lifted, quadrics.whole, None, None, options.distance), history
+            return Model(lifted, quadrics.whole, distance=options.distance), history
         evidence = self._evidence(coordinates, quadrics, weights)
         kept = evidence > 0
         chosen = quadrics.whole[kept] if kept.any() else None
-        return Model(lifted, chosen, evidence[kept], linear_part, options.distance), history
+        return Model(lifted, chosen, evidence[kept], linear_part, lengths, options.distance), history
 
     def _coordinates(
         self,
