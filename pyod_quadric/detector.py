@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 
 from pyod_quadric._version import __version__
-from pyod_quadric.batches import Rows, device_of, moved
+from pyod_quadric.batches import Rows, device_of, is_large, large_rows, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS
@@ -381,7 +381,17 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if not reset:
             check_is_fitted(self, "model_")
         types, least = [np.float64, np.float32], N_FOLDS if reset else 1
-        return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+        if not is_large(X):
+            return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+        rows = large_rows(X)  # scikit-learn would look at all of them at once
+        if rows.n_rows < least:
+            raise ValueError(f"at least {least} rows are needed, got {rows.n_rows}")
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = rows.n_features
+        elif rows.n_features != self.n_features_in_:
+            raise ValueError(f"rows must have {self.n_features_in_} features, as those of the fit, got {rows.n_features}")
+        return rows
 
     def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Rows, size: Any = BATCH_ROWS) -> NDArray[np.float64]:
         """Apply a function of the model to all rows on the device, a block at a time."""

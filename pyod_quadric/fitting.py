@@ -141,10 +141,10 @@ class _View:
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Go through all rows in order; gives where they stand, and the rows."""
-        size = self._block_rows()
-        for start in range(0, self.rows.n_rows, size):
-            place = slice(start, start + size)
-            yield place, self._seen(self.rows.read(place))
+        start = 0
+        for block in self.rows.blocks(self._block_rows()):
+            yield slice(start, start + len(block)), self._seen(block)
+            start += len(block)
 
     def _block_rows(self) -> int:
         return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
@@ -155,8 +155,7 @@ class _View:
 
     def norms(self) -> Tensor:
         """Return the norms (n,) of the rows as they are, from one pass."""
-        size = self._block_rows()
-        return torch.cat([row_norms(block.to(self.device)) for block in self.rows.blocks(size)])
+        return torch.cat([row_norms(block.to(self.device)) for block in self.rows.blocks(self._block_rows())])
 
     def moments(self, weights: Tensor) -> list[Moments]:
         """Return the weighted moments of each fold, from one pass."""

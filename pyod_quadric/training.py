@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved
+from pyod_quadric.batches import LoaderBatches, LoaderRows, PassBatches, RowBatches, Rows, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.constraints import Constraint, FrameInnerProduct, OptimizerName, Penalty, Stiefel
 from pyod_quadric.initial import check_n_quadrics
@@ -380,16 +380,25 @@ def _rows(data: Data) -> Rows:
     return data if isinstance(data, Rows) else Rows(data)  # type: ignore[arg-type]  # an array or a path
 
 
-def _batches(data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None) -> RowBatches | LoaderBatches:
+def _batches(
+    data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None
+) -> RowBatches | LoaderBatches | PassBatches:
+    if isinstance(data, LoaderRows):
+        _check_nothing_held_out(options)
+        return PassBatches(data, options.batch_size, options.seed, weights)
     if not _is_loader(data):
         one_in = round(1 / options.validation_fraction) if options.validation_fraction else 0
         rows = _rows(data)
         return RowBatches(rows, options.batch_size, options.seed, one_in, weights)
     if weights is not None:
         raise ValueError("rows of a loader have no numbers to find their weights by; give an array or a file, or no weights")
+    _check_nothing_held_out(options)
+    return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
+
+
+def _check_nothing_held_out(options: TrainingOptions) -> None:
     if options.validation_fraction:
         raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
-    return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
 
 
 def _fingerprint(
