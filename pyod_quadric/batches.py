@@ -5,6 +5,7 @@ neighbouring rows in random order, mixes the rows of a window of blocks, and cut
 are shuffled perfectly; larger data are read from disk in long runs all the same.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from os import PathLike
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
+from pyod_quadric.distributed import n_ranks, rank
 from pyod_quadric.sources import NpyFile, ParquetFile, Shards, Source, open_path
 
 # Blocks of batch_size rows that one window mixes.
@@ -75,6 +77,24 @@ class Rows:
     def blocks(self, size: int) -> Iterator[Tensor]:
         """Go through all rows once, in order, ``size`` at a time."""
         return (self.read(slice(start, start + size)) for start in range(0, self.n_rows, size))
+
+    def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
+        for place in shares(self.n_rows, size):
+            yield place, self.read(place)
+
+
+def shares(n_rows: int, size: int) -> Iterator[slice]:
+    """Yield where the blocks of this process stand, at most ``size`` rows each.
+
+    Examples
+    --------
+    >>> list(shares(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = min(size, -(-n_rows // n_ranks()))
+    for start in range(rank() * size, n_rows, n_ranks() * size):
+        yield slice(start, min(start + size, n_rows))
 
 
 def _opened(source: Any) -> NDArray[Any] | Tensor | Source:
@@ -143,6 +163,15 @@ class LoaderRows(Rows):
         rest = torch.cat(left)
         if len(rest):
             yield rest
+
+    def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """Go through this process's share of all rows once."""
+        if n_ranks() > 1:
+            raise ValueError("several processes cannot share a loader; give a file or an array that all of them can read")
+        start = 0
+        for block in self.blocks(size):
+            yield slice(start, start + len(block)), block
+            start += len(block)
 
     def _batches(self) -> Iterator[Tensor]:
         start = 0
@@ -244,10 +273,10 @@ class RowBatches:
             yield from self._read(group * self._one_in + self._places(group), (self._seed, start))
 
     def _read(self, numbers: NDArray[np.int64], seed: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield a batch of those rows that take part."""
+        """Yield a batch of those rows that take part; in each process its share of them, which may be none."""
         numbers = numbers[_taking_part(numbers, self._weights, seed)]
         if len(numbers):
-            yield self._rows.read(numbers)
+            yield self._rows.read(numbers[rank() :: n_ranks()])
 
     def _training_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of training rows by number: what is left of each group, in order."""
@@ -343,8 +372,9 @@ def moved(batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
 def device_of(name: str | None) -> torch.device:
     """Return the device of that name, by default a CUDA device if there is one, or raise a ValueError if there is none."""
     found = torch.cuda.is_available()
+    local = int(os.environ.get("LOCAL_RANK", 0)) if n_ranks() > 1 else 0  # each process of a machine has a device of its own
     try:
-        device = torch.device(name or ("cuda" if found else "cpu"))
+        device = torch.device(name or (f"cuda:{local}" if found else "cpu"))
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be None or a name such as 'cpu' or 'cuda:0', got {name!r}") from error
     if device.type == "cuda" and not found:

@@ -17,6 +17,7 @@ from torch import Tensor
 from pyod_quadric._version import __version__
 from pyod_quadric.batches import Rows, device_of, is_large, large_rows, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
+from pyod_quadric.distributed import n_ranks, sum_over_ranks
 from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS
 from pyod_quadric.objective import Distance
@@ -353,7 +354,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.versions_ = {"torch_version": str(torch.__version__), "pyod_quadric_version": __version__}
         self._set_n_classes(None)
         self._rows = rows
-        self.decision_scores_ = self._in_blocks(self.model_.score, rows)
+        self.decision_scores_ = self._training_scores(rows)
         if np.ptp(self.decision_scores_) <= 8 * torch.finfo(rows.dtype).eps * np.max(self.decision_scores_):
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._process_decision_scores()
@@ -399,6 +400,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             raise ValueError(f"batch_size must be a whole number from 1 on, got {size!r}")
         blocks = moved(rows.blocks(int(size)), device_of(self.device))
         return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
+
+    def _training_scores(self, rows: Rows) -> NDArray[np.float64]:
+        if n_ranks() == 1:
+            return self._in_blocks(self.model_.score, rows)
+        device = device_of(self.device)
+        scores = torch.zeros(rows.n_rows, dtype=torch.float64, device=device)
+        for place, block in rows.placed_blocks(BATCH_ROWS):
+            scores[place] = self.model_.score(block.to(device))
+        sum_over_ranks(scores)
+        return scores.cpu().numpy()
 
     def _options(self) -> FitOptions:
         """Return the parameters as options of a fit, or raise a ValueError or TypeError that says what is wrong with them."""

@@ -10,13 +10,13 @@ paper. Here d is the order-2 distance, or another on request.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from pyod_quadric.distances import algebraic_distance, first_order_distance, second_order_distance
+from pyod_quadric.distributed import on_device
 from pyod_quadric.lengths import Lengths
 from pyod_quadric.linear import LinearPart
 from pyod_quadric.objective import Distance
@@ -136,8 +136,8 @@ class Model:
 
     def on_cpu(self) -> "Model":
         """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
-        copy: Model = _on_cpu(self)
-        return copy
+        copied: Model = on_device(self, torch.device("cpu"), copy=True)
+        return copied
 
     def normalized(self, points: Tensor) -> Tensor:
         """Return the points (n, d), divided by their norms if this model does so."""
@@ -165,12 +165,3 @@ class Model:
         if self.weights is None:
             return distances / distances.shape[1]
         return distances.square() * self.weights.to(distances)
-
-
-def _on_cpu(part: Any) -> Any:
-    """Copy a tensor, or all tensors in a dataclass and its parts."""
-    if isinstance(part, Tensor):
-        return part.to("cpu", copy=True)
-    if not is_dataclass(part):
-        return part
-    return replace(part, **{field.name: _on_cpu(getattr(part, field.name)) for field in fields(part)})  # type: ignore[type-var]

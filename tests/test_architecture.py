@@ -13,7 +13,19 @@ import pyod_quadric
 ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only modules that stand before it.
 ORDER = [
-    *("_version", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "lengths", "linear"),
+    *(
+        "_version",
+        "distributed",
+        "_packing",
+        "quadrics",
+        "distances",
+        "geometric",
+        "objective",
+        "projection",
+        "moments",
+        "lengths",
+        "linear",
+    ),
     *("spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "checkpoints", "training"),
     *("model", "evidence", "fitting", "spectrum", "reservoir", "plotting", "comparisons", "identification", "cutoffs"),
     *("half_half", "similarity", "detector", "__init__"),
