@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyod_quadric.distances import ratio, second_order_from
+from pyod_quadric.lengths import SHORTEST
 from pyod_quadric.model import MOST_SCORE, Model
 from pyod_quadric.preprocessing import normalized
 from pyod_quadric.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
@@ -51,6 +52,8 @@ class ScoreModule(nn.Module):
     linear_axes: Tensor
     deviations: Tensor
     complement: Tensor
+    length_middle: Tensor | None
+    length_spread: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -58,7 +61,7 @@ class ScoreModule(nn.Module):
         self.n_features = len(coordinates.mean)
         self.normalize, self.distance = coordinates.normalize, model.distance
         buffers: dict[str, Tensor] = {}
-        self.quadratic = self.weights = self.linear_mean = None
+        self.quadratic = self.weights = self.linear_mean = self.length_middle = None
         if quadrics is not None:
             buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
             buffers |= {"quadratic": quadrics.quadratic, "linear": quadrics.linear, "constant": quadrics.constant}
@@ -69,6 +72,9 @@ class ScoreModule(nn.Module):
             buffers |= {"linear_mean": part.mean, "linear_axes": part.axes, "deviations": part.variances.double().sqrt()}
             if part.axes.shape[0] < part.axes.shape[1]:
                 buffers["complement"] = torch.tensor(part.complement**0.5, dtype=torch.float64)
+        if model.lengths is not None:
+            buffers["length_middle"] = torch.tensor(model.lengths.middle, dtype=torch.float64)
+            buffers["length_spread"] = torch.tensor(model.lengths.spread, dtype=torch.float64)
         for name, tensor in buffers.items():
             self.__dict__.pop(name, None)
             self.register_buffer(name, tensor.to(torch.float64, copy=True))
@@ -81,8 +87,11 @@ class ScoreModule(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Return the scores (n,) of rows (n, d)."""
         rows = rows.to(self.dtype)
-        rows = normalized(rows) if self.normalize else rows
         score = torch.zeros_like(rows[:, 0])
+        if self.length_middle is not None:
+            logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()
+            score = score + ((logarithms - self.length_middle) / self.length_spread).square()
+        rows = normalized(rows) if self.normalize else rows
         if self.linear_mean is not None:
             score = score + self._linear_part(rows - self.linear_mean)
         if self.quadratic is not None:

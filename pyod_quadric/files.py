@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from os import PathLike, fstat
 from pathlib import Path
@@ -26,6 +26,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from pyod_quadric.lengths import Lengths
 from pyod_quadric.linear import LinearPart
 from pyod_quadric.model import DISTANCE_FUNCTIONS, MOST_SCORE, Model
 from pyod_quadric.preprocessing import WorkingCoordinates
@@ -107,6 +108,7 @@ def to_bytes(saved: Saved) -> bytes:
         "normalize": saved.model.coordinates.normalize,
         "distance": saved.model.distance,
         "complement": None if saved.model.linear is None else saved.model.linear.complement,
+        "lengths": None if saved.model.lengths is None else asdict(saved.model.lengths),
         "threshold": float(saved.threshold),
         "mean_score": float(saved.mean_score),
         "std_score": float(saved.std_score),
@@ -352,7 +354,16 @@ def _model(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
         if not complement > 0:
             raise ValueError(f"the complement of the file must be a positive variance, got {complement}")
         linear = LinearPart(tensors["linear.mean"], tensors["linear.axes"], tensors["linear.variances"], complement)
-    return Model(coordinates, quadrics, weights, linear, distance)
+    return Model(coordinates, quadrics, weights, linear, _lengths(_typed(document, "lengths", dict | None)), distance)
+
+
+def _lengths(document: dict[str, Any] | None) -> Lengths | None:
+    if document is None:
+        return None
+    lengths = Lengths(_number(document, "middle"), _number(document, "spread"))
+    if not lengths.spread > 0:
+        raise ValueError(f"the spread of lengths in the file must be positive, got {lengths.spread}")
+    return lengths
 
 
 def _quadrics(tensors: Mapping[str, Tensor], place: str) -> Quadrics | None:
