@@ -61,6 +61,7 @@ class ScoreModule(nn.Module):
         self.n_features = len(coordinates.mean)
         self.normalize, self.distance = coordinates.normalize, model.distance
         buffers: dict[str, Tensor] = {}
+        # What is not there is an attribute and no buffer, since torch.export miscounts buffers that are None.
         self.quadratic = self.weights = self.linear_mean = self.length_middle = None
         if quadrics is not None:
             buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
