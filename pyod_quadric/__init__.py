@@ -33,6 +33,8 @@ The modules, from the ground up; each imports only from those above it:
     working coordinates, in which everything is equivariant
 ``batches``
     rows from arrays, memory maps, files and loaders
+``atomic``
+    files that are whole or not there
 ``checkpoints``
     states of a run that survive a kill
 ``training``
@@ -47,6 +49,8 @@ The modules, from the ground up; each imports only from those above it:
     how many quadrics, by the variances along principal axes
 ``reservoir``
     a sample of a stream
+``files``
+    fitted detectors as files without code
 ``plotting``
     pictures
 ``identification``

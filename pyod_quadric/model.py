@@ -161,7 +161,7 @@ class Model:
 def _on_cpu(part: Any) -> Any:
     """Copy a tensor, or all tensors in a dataclass and its parts."""
     if isinstance(part, Tensor):
-        return part.to("cpu", copy=True)
+        return part.to("cpu", copy=True, memory_format=torch.contiguous_format)  # rounding depends on the order in memory
     if not is_dataclass(part):
         return part
     return replace(part, **{field.name: _on_cpu(getattr(part, field.name)) for field in fields(part)})  # type: ignore[type-var]

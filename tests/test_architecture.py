@@ -14,11 +14,38 @@ ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only modules that stand before it.
 ORDER = [
     *("_version", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "linear"),
-    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "checkpoints", "training", "model"),
-    *("evidence", "fitting", "spectrum", "reservoir", "plotting", "identification", "similarity", "detector", "__init__"),
-    *("cli.__init__", "cli.errors", "cli.columns", "cli.arrow", "cli.tables", "cli.outputs", "cli.options", "cli.fit"),
-    *("cli.score", "cli.explain", "cli.robustness", "cli.duel", "cli.compare", "cli.info", "cli.main", "__main__"),
+    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "atomic", "checkpoints", "training"),
+    *(
+        "model",
+        "evidence",
+        "fitting",
+        "spectrum",
+        "reservoir",
+        "files",
+        "export",
+        "plotting",
+        "identification",
+        "similarity",
+        "detector",
+        "__init__",
+    ),
 ]
+CLI = [
+    "errors",
+    "columns",
+    "arrow",
+    "tables",
+    "outputs",
+    "options",
+    "fit",
+    "score",
+    "explain",
+    "robustness",
+    "duel",
+    "compare",
+    "info",
+]
+ORDER += ["cli.__init__", *(f"cli.{name}" for name in CLI), "cli.main", "__main__"]
 # Packages that a single module may import.
 ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"], "pyarrow": ["cli.arrow"]}
 
