@@ -2,11 +2,13 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pyod_quadric.cli.arrow import SUFFIXES
 from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.options import INPUTS, add_input, add_quiet, choice, load_model, markdown_table, note, open_for_model
@@ -47,7 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
         labels = labels_of(arguments.labels, images, arguments.embeddings)
     distractors = distractor_scores = None
     if arguments.distractors is not None:
-        same = Choice(columns=names, array=arguments.array, header=not arguments.no_header)
+        named = names if Path(arguments.distractors).suffix.lower() in SUFFIXES else None  # arrays have no names
+        same = Choice(columns=named, array=arguments.array, header=not arguments.no_header)
         others, distractor_scores, _ = _scored(model, arguments.distractors, same, arguments)
         distractors = others.rows
     result = half_half_protocol(

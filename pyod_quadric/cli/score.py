@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
                 writer.write(columns)
             n_scored += int(block.finite.sum())
             n_outliers += int((columns["label"] == 1).sum())
+        if n_scored == 0 and arguments.on_nan == "drop":  # before the files are put in place
+            raise CommandError(f"all rows of {arguments.input} hold NaN or infinite entries, so that none is left")
     if n_scored < n_rows:
         note(f"{n_rows - n_scored} of {n_rows} rows hold NaN or infinite entries and have no score", arguments.quiet)
     note(f"{n_outliers} of {n_scored} rows are above the threshold {detector.threshold_:.6g}", arguments.quiet)
