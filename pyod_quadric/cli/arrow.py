@@ -18,7 +18,10 @@ from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import CommandError, listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
-BLOCK_BYTES = 4 * 2**20  # of a .csv file at once; a line must fit
+# Of a .csv file at once: pyarrow reads 32 such blocks ahead, and a line must fit into one.
+BLOCK_BYTES, BYTES_PER_COLUMN = 2**18, 2**10
+MOST_HEADER_BYTES = 2**26
+PAGE_BYTES = 2**16  # of a column of a .parquet file at once
 Part = tuple[NDArray[Any], NDArray[Any] | None]  # rows (n, d), and labels (n,) if there are any
 
 
@@ -65,6 +68,7 @@ class CsvTable:
         arrow = self._arrow
         labels = [self._label] if self._label else []
         types = dict.fromkeys(self._features, arrow.float64()) | dict.fromkeys(labels, arrow.string())
+        block_bytes = max(BLOCK_BYTES, BYTES_PER_COLUMN * len(self._names))
         with self._opened() as file:
             source: Any = file
             if self._header and self._kept is None:
@@ -74,7 +78,7 @@ class CsvTable:
             try:
                 reader = arrow.csv.open_csv(
                     source,
-                    arrow.csv.ReadOptions(column_names=self._names, block_size=BLOCK_BYTES, use_threads=False),
+                    arrow.csv.ReadOptions(column_names=self._names, block_size=block_bytes, use_threads=False),
                     arrow.csv.ParseOptions(delimiter=self._delimiter),
                     arrow.csv.ConvertOptions(include_columns=self._features + labels, column_types=types),
                 )
@@ -95,7 +99,7 @@ class CsvTable:
                 yield file
 
     def _first_line(self, file: IO[bytes]) -> str:
-        line = file.readline(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
+        line = file.readline(MOST_HEADER_BYTES).removeprefix(codecs.BOM_UTF8)
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -126,7 +130,8 @@ class ParquetTable:
         self.path = path
         self._arrow = arrow = import_pyarrow(f"reading {path}")
         try:
-            self._file = arrow.parquet.ParquetFile(path, memory_map=True)
+            # Neither mapped nor read ahead, so that no more than some pages of each column are in memory.
+            self._file = arrow.parquet.ParquetFile(path, buffer_size=PAGE_BYTES, pre_buffer=False)
         except arrow.ArrowInvalid as error:
             raise CommandError(f"{path} is not a .parquet file, or damaged: {error}") from error
         schema = self._file.schema_arrow

@@ -173,7 +173,11 @@ def draw(outcomes: dict[ConstraintName, Outcome], rank_correlation: float) -> "F
     penalty, manifold = (outcomes[name].scores for name in CONSTRAINTS)
     shown = slice(None, None, max(1, len(penalty) // 5000))
     scores.loglog(penalty[shown], manifold[shown], ".", markersize=3, alpha=0.5, color="tab:gray")
-    scores.set(xlabel="score by the penalty", ylabel="score by the manifold", title=f"Scores, ρ = {rank_correlation:.3f}")
+    scores.set(
+        xlabel="score by the penalty",
+        ylabel="score by the manifold",
+        title=f"Scores of {len(penalty)} rows, ρ = {rank_correlation:.3f}",
+    )
     for axes in (losses, errors, scores):
         axes.grid(alpha=0.3)
     losses.legend()

@@ -48,9 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Examples
     --------
-    >>> main(["--version"])
-    pyod-quadric 0.1.0
-    0
+    >>> main(["info", "a-model-that-is-not-there"])
+    1
     """
     try:
         arguments = build_parser().parse_args(argv)
