@@ -195,6 +195,7 @@ def test_outputs_are_not_inputs(refused, folder):
         ("explain model rows.npy --largest -1", "--largest must be 1 or more"),
         ("robustness --model model --embeddings rows.npy", "give either --labels or --label-column"),
         ("robustness --model model --embeddings rows.npy --labels labels.npy --repeats 0", "--repeats must be 1 or more"),
+        ("compare rows.npy --epoch-num 0", "--epoch-num must be 1 or more"),
         ("compare two.npz --array first --label-column second --labels labels.npy", "labels are given twice"),
     ],
 )
@@ -233,6 +234,13 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
         ("explain model holes.npy --rows 17", "row 17 of holes.npy"),
         ("explain model holes.npy --rows 17 --on-nan drop", "row 17 of holes.npy"),
         ("robustness --model model --embeddings rows.npy --labels flat.npy", "flat.npy has 5 labels, but rows.npy has 60 rows"),
+        ("compare wide.npy --labels flat.npy", "flat.npy has 5 labels, but wide.npy has 60 rows"),
+        (
+            "robustness --model model --embeddings few.npy --labels labels.npy",
+            "labels.npy has 60 labels, but few.npy has 2 rows",
+        ),
+        ("robustness --model model --embeddings rows.npy --labels empty.csv", "empty.csv must have one column, of labels"),
+        ("robustness --model model --embeddings rows.npy --labels garbage.parquet", "garbage.parquet is not a .parquet file"),
         ("robustness --model model --embeddings rows.npy --labels rows.csv", "rows.csv must have one column, of labels"),
         (
             "robustness --model model --embeddings rows.npy --labels labels.npy --distractors wide.npy",

@@ -177,17 +177,19 @@ class ParquetTable:
 
 def only_column(path: str) -> NDArray[Any]:
     """Return the values (n,) of a table with a single column, which has a name; those of a ``.csv`` file are texts."""
-    arrow = import_pyarrow(f"reading {path}")
-    try:
-        if path.endswith(".parquet"):
+    if path.lower().endswith(".parquet"):
+        arrow = import_pyarrow(f"reading {path}")
+        try:
             table = arrow.parquet.read_table(path)
-        else:
-            table = arrow.csv.read_csv(path, convert_options=arrow.csv.ConvertOptions(default_column_type=arrow.string()))
-    except arrow.ArrowInvalid as error:
-        raise CommandError(f"{path} cannot be read: {error}") from error
-    if table.num_columns != 1:
-        raise CommandError(f"{path} must have one column, of labels, got {listed(table.column_names)}")
-    return np.asarray(table.column(0).to_pylist())
+        except arrow.ArrowInvalid as error:
+            raise CommandError(f"{path} is not a .parquet file, or damaged: {error}") from error
+        names, lines = table.column_names, [[value] for value in table.column(0).to_pylist()] if table.num_columns else []
+    else:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            names, *lines = [line for line in csv.reader(file) if line] or [[]]
+    if len(names) != 1 or any(len(line) != 1 for line in lines):
+        raise CommandError(f"{path} must have one column, of labels, got {listed(names) or 'nothing'}")
+    return np.asarray([line[0] for line in lines])
 
 
 def _is_list(arrow: Any, schema: Any, name: str) -> bool:

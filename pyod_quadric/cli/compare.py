@@ -51,13 +51,15 @@ def run(arguments: argparse.Namespace) -> None:
     """Train, print a table, and write a picture."""
     if arguments.labels and arguments.label_column:
         raise CommandError("labels are given twice: by --labels and by --label-column", USAGE)
+    if getattr(arguments, "epoch_num", 1) < 1:
+        raise CommandError(f"--epoch-num must be 1 or more here, got {arguments.epoch_num}", USAGE)
     if arguments.output:
         inputs = tuple(path for path in (arguments.input, arguments.labels) if path)
         check_output(arguments.output, arguments.force, inputs, (".png",))
     data, n_dropped = read_all(open_table(arguments.input, choice(arguments)), arguments.on_nan)
     if n_dropped:
         note(f"{n_dropped} rows with NaN or infinite entries are left out", arguments.quiet)
-    labels = data.labels if arguments.labels is None else labels_of(arguments.labels, data, arguments.input)
+    labels = data.labels if arguments.labels is None else labels_of(arguments.labels, data, n_dropped, arguments.input)
     outliers = None if labels is None else zeros_and_ones(labels)
     settings = DEFAULTS | {name: value for name, value in vars(arguments).items() if name in SHARED}
     duel = Duel(data.rows, settings)

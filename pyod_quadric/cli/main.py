@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pyod-quadric {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=f"{module.HELP.capitalize()}.")
+        command = commands.add_parser(name, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}.")
         command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
         module.add_arguments(command)
     return parser

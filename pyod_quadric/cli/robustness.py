@@ -43,15 +43,15 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.repeats < 1:
         raise CommandError(f"--repeats must be 1 or more, got {arguments.repeats}", USAGE)
     model = load_model(arguments.model)
-    images, scores, names = _scored(model, arguments.embeddings, choice(arguments), arguments)
+    images, n_dropped, scores, names = _scored(model, arguments.embeddings, choice(arguments), arguments)
     labels = images.labels
     if arguments.labels is not None:
-        labels = labels_of(arguments.labels, images, arguments.embeddings)
+        labels = labels_of(arguments.labels, images, n_dropped, arguments.embeddings)
     distractors = distractor_scores = None
     if arguments.distractors is not None:
         named = names if Path(arguments.distractors).suffix.lower() in SUFFIXES else None  # arrays have no names
         same = Choice(columns=named, array=arguments.array, header=not arguments.no_header)
-        others, distractor_scores, _ = _scored(model, arguments.distractors, same, arguments)
+        others, _, distractor_scores, _ = _scored(model, arguments.distractors, same, arguments)
         distractors = others.rows
     result = half_half_protocol(
         images.rows,
@@ -81,23 +81,23 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"of the identities and measured on the other, {arguments.repeats} times, mean ± standard deviation")
 
 
-def labels_of(path: str, kept: Block, rows_path: str) -> NDArray[Any]:
+def labels_of(path: str, kept: Block, n_dropped: int, rows_path: str) -> NDArray[Any]:
     """Return the labels in a file of the rows that were kept."""
-    labels = read_labels(path)
-    if len(labels) <= kept.numbers[-1]:
-        raise CommandError(f"{path} has {len(labels)} labels, but {rows_path} has {kept.numbers[-1] + 1} rows or more")
+    labels, n_rows = read_labels(path), len(kept.numbers) + n_dropped
+    if len(labels) != n_rows:
+        raise CommandError(f"{path} has {len(labels)} labels, but {rows_path} has {n_rows} rows")
     return np.asarray(labels[kept.numbers])
 
 
 def _scored(
     model: QuadricDetector, path: str, columns: Choice, arguments: argparse.Namespace
-) -> tuple[Block, NDArray[np.float64], list[str] | None]:
-    """Return rows, their scores, and the names of their columns."""
+) -> tuple[Block, int, NDArray[np.float64], list[str] | None]:
+    """Return rows, how many were left out, their scores, and the names of their columns."""
     detector, table = open_for_model(model, path, columns, arguments.quiet)
     data, n_dropped = read_all(table, arguments.on_nan)
     if n_dropped:
         note(f"{n_dropped} rows of {path} with NaN or infinite entries are left out", arguments.quiet)
-    return data, detector.decision_function(data.rows), table.names
+    return data, n_dropped, detector.decision_function(data.rows), table.names
 
 
 def _cutoffs(cutoffs: NDArray[np.float64]) -> str:
