@@ -51,6 +51,8 @@ The modules, from the ground up; each imports only from those above it:
     a sample of a stream
 ``files``
     fitted detectors as files without code
+``export``
+    the fitted score as a torch module and as an ONNX graph
 ``plotting``
     pictures
 ``identification``

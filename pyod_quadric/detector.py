@@ -1,5 +1,6 @@
 """The detector: PyOD's interface to a fitted model."""
 
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from pyod_quadric._version import __version__
 from pyod_quadric.atomic import write_atomically
 from pyod_quadric.batches import Rows, device_of, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
+from pyod_quadric.export import ScoreModule, onnx_bytes
 from pyod_quadric.files import Saved, from_bytes, read_file, to_bytes
 from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
@@ -384,6 +386,44 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             return cls._from_saved(from_bytes(read_file(path)))
         except ValueError as error:
             raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+    def to_module(self) -> ScoreModule:
+        """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
+
+        Preprocessing is included, gradients flow through it, and its numbers are buffers, so that it can follow an encoder. It
+        computes in float64 unless ``float()`` makes it faster and less exact; see :class:`pyod_quadric.export.ScoreModule`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import torch
+        >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+        >>> detector = QuadricDetector().fit(rows)
+        >>> model = torch.nn.Sequential(torch.nn.Linear(5, 3), detector.to_module())
+        >>> model(torch.zeros(2, 5)).shape
+        torch.Size([2])
+        """
+        check_is_fitted(self, "model_")
+        return ScoreModule(self.model_)
+
+    def to_onnx(self, path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> None:
+        """Write the fitted score as an ONNX graph, with the packages of the ``onnx`` extra.
+
+        The graph, of opset 18, takes ``rows`` (n, d) of a given type, for any n, and gives ``scores`` (n,), computed in
+        float64. The properties of the file have ``threshold_`` (as "threshold": higher scores are those of outliers), the names
+        of the features as JSON, if there are any ("feature_names"), and ``versions_``.
+
+        Parameters
+        ----------
+        path : path
+        dtype : torch.dtype, default=torch.float32
+            The type of the rows.
+        """
+        module = self.to_module()
+        metadata = {"threshold": repr(float(self.threshold_)), **self.versions_}
+        if hasattr(self, "feature_names_in_"):
+            metadata["feature_names"] = json.dumps(list(self.feature_names_in_))
+        write_atomically(Path(path), [onnx_bytes(module, metadata, dtype)])
 
     @property
     def input_quadrics_(self) -> Quadrics | None:
