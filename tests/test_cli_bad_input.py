@@ -70,6 +70,7 @@ def folder(tmp_path_factory):
     np.save(path / "holes.npy", holes)
     np.save(path / "nothing.npy", np.full((60, 3), np.nan))
     np.save(path / "few.npy", rows[:2])
+    np.savez(path / "few.npz", rows[:2])
     lines = [",".join(map(repr, row)) for row in rows.tolist()]
     (path / "rows.csv").write_text("\n".join(["a,b,c", *lines]))
     (path / "other.csv").write_text("\n".join(["a,b,x", *lines]))
@@ -222,7 +223,7 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
     [
         ("fit rows.npy -o x --contamination 0.9", "contamination must be a float above 0 and at most 0.5"),
         ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be from 1 to"),
-        ("fit few.npy -o x", "minimum of 3 is required"),
+        ("fit few.npz -o x", "minimum of 3 is required"),
         ("fit rows.npy -o x --device nonsense", "device must be"),
         ("fit rows.npy -o x --epoch-num 1 --patience 2", "patience watches the held-out loss"),
         ("compare few.npy", "20 rows or more are needed"),
