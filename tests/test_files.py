@@ -2,15 +2,13 @@
 
 import copy
 import json
-import os
 import pickle
-import subprocess
-import sys
 import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pandas
 import pytest
@@ -25,7 +23,7 @@ from pyod_quadric import QuadricDetector, Quadrics, files, random_quadrics
 from pyod_quadric.files import FORMAT_VERSION, from_bytes, read_file, with_checksum
 from pyod_quadric.reservoir import Reservoir
 from tests.elsewhere import DEVICE, Elsewhere
-from tests.test_detector import TEST, X, ways
+from tests.test_detector import TEST, WAYS, X
 from tests.test_training import global_states
 
 
@@ -93,7 +91,7 @@ def fitted_detectors(draw):
         return fit(rows), test
 
 
-@settings(max_examples=15)
+@settings(max_examples=20)
 @given(fitted_detectors())
 def test_everything_comes_back_bit_for_bit(drawn):
     fitted, test = drawn
@@ -106,15 +104,15 @@ def test_everything_comes_back_bit_for_bit(drawn):
     assert clone(again).get_params() == fitted.get_params()
 
 
-@ways
-def test_loaded_detectors_do_what_saved_ones_do(settings):
+@pytest.mark.parametrize("way", ["closed form", "mean distance", "stiefel"])
+def test_loaded_detectors_do_what_saved_ones_do(way):
     frame = pandas.DataFrame(X, columns=["x", "y", "z"])
-    fitted = QuadricDetector(**settings).fit(frame)
+    fitted = QuadricDetector(**WAYS[way]).fit(frame)
     again = loaded(saved(fitted))
     test = pandas.DataFrame(TEST, columns=["x", "y", "z"])
     np.testing.assert_array_equal(again.predict_proba(test, "unify"), fitted.predict_proba(test, "unify"))
     np.testing.assert_array_equal(again.predict_confidence(test), fitted.predict_confidence(test))
-    np.testing.assert_array_equal(again.project(test), fitted.project(test))
+    np.testing.assert_array_equal(again.project(test[:10]), fitted.project(test[:10]))
     assert list(again.feature_names_in_) == ["x", "y", "z"]
     with pytest.raises(ValueError, match="feature names"):
         again.decision_function(test[["z", "y", "x"]])
@@ -138,21 +136,26 @@ def test_given_quadrics_come_back():
     np.testing.assert_array_equal(clone(again).fit(X).decision_scores_, fitted.decision_scores_)
 
 
-def test_another_process_scores_the_same_and_runs_no_code(tmp_path):
+def test_loaded_detectors_go_through_the_files_of_others(tmp_path):
+    again = loaded(content())
+    assert_same(state(pickle.loads(pickle.dumps(again))), state(again))
+    joblib.dump(again, tmp_path / "joblib")
+    assert_same(state(joblib.load(tmp_path / "joblib")), state(again))
+    persistence = pytest.importorskip("pyod.utils.persistence", reason="PyOD has it from 3.5 on")
+    persistence.save(again, tmp_path / "pyod", metadata=again.versions_)
+    assert_same(state(persistence.load(tmp_path / "pyod", trusted=True)), state(again))
+
+
+def test_loading_unpickles_nothing(monkeypatch):
     fitted = QuadricDetector().fit(X)
-    fitted.save(tmp_path / "model")
-    TEST.tofile(tmp_path / "rows")
-    code = (
-        "import sys, pickle, numpy, torch; from pyod_quadric import QuadricDetector\n"
-        "def refuse(*_, **__): raise AssertionError('unpickled')\n"
-        "pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse\n"
-        "scores = QuadricDetector.load(sys.argv[1]).decision_function(numpy.fromfile(sys.argv[2]).reshape(-1, 3))\n"
-        "print(scores.tobytes().hex())"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "model"), str(tmp_path / "rows")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    assert out.strip() == fitted.decision_function(TEST).tobytes().hex()
+    content = saved(fitted)
+
+    def refuse(*_, **__):
+        raise AssertionError("unpickled")
+
+    for place in ("pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load", "joblib.load"):
+        monkeypatch.setattr(place, refuse)
+    np.testing.assert_array_equal(loaded(content).decision_function(TEST), fitted.decision_function(TEST))
 
 
 def test_files_are_safetensors_that_others_can_read(tmp_path):
@@ -499,12 +502,12 @@ def strange_header(rng, content):
 @pytest.mark.parametrize(
     ("mutate", "count", "always_noticed"),
     [
-        (flip, 4000, True),
+        (flip, 4500, True),
         (cut, 2000, True),
         (insert, 2000, True),
         (flipped_header, 1500, False),
-        (flipped_numbers, 300, False),
-        (strange_header, 1500, False),
+        (flipped_numbers, 150, False),
+        (strange_header, 1000, False),
     ],
 )
 def test_no_mutation_gives_a_detector_that_does_not_work(mutate, count, always_noticed):
