@@ -1,6 +1,7 @@
 """Whatever is wrong, a command says so in one line, exits with 1 or 2, and writes nothing."""
 
 import shlex
+import sys
 
 import numpy as np
 import pyarrow
@@ -261,3 +262,10 @@ def test_debug_shows_where(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert main(["info", "damaged", "--debug"]) == 1
     assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_tables_without_pyarrow(refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    for file in ("rows.csv", "words.parquet"):
+        assert f"reading {file} needs pyarrow: pip install 'pyod-quadric[tables]'" in refused(f"score model {file}")
+    assert "needs pyarrow" in refused("score model rows.npy -o scores.parquet")
