@@ -61,6 +61,8 @@ The modules, from the ground up; each imports only from those above it:
     :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
+``cli``
+    the command ``pyod-quadric``, which imports all of this
 """
 
 from pyod_quadric._version import __version__ as __version__

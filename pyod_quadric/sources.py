@@ -25,7 +25,20 @@ class Source(Protocol):
         """Return rows, by slice or by number."""
 
 
-class NpyFile:
+class _ArrayLike:
+    """What NumPy needs to make an array of a source."""
+
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        rows: NDArray[Any] = self[:]  # type: ignore[index]  # a source
+        return rows.astype(dtype, copy=False) if dtype else rows
+
+
+class NpyFile(_ArrayLike):
     """The array in a ``.npy`` file.
 
     Examples
@@ -68,7 +81,7 @@ class NpyFile:
         return np.array(part[index])
 
 
-class ParquetFile:
+class ParquetFile(_ArrayLike):
     """The numbers in the columns of a Parquet file; one row group at a time is in memory."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -102,7 +115,7 @@ class ParquetFile:
         return self._decoded[1]
 
 
-class Shards:
+class Shards(_ArrayLike):
     """Several sources, one after the other.
 
     Examples

@@ -13,25 +13,18 @@ import pyod_quadric
 ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only modules that stand before it.
 ORDER = [
-    *(
-        "_version",
-        "distributed",
-        "_packing",
-        "quadrics",
-        "distances",
-        "geometric",
-        "objective",
-        "projection",
-        "moments",
-        "lengths",
-        "linear",
-    ),
-    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic", "checkpoints"),
-    *("training", "model", "evidence", "fitting", "spectrum", "reservoir", "files", "export", "plotting", "comparisons"),
-    *("identification", "cutoffs", "half_half", "similarity", "detector", "__init__"),
+    *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
+    *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic"),
+    *("checkpoints", "training", "model", "evidence", "fitting", "spectrum", "reservoir", "files", "export", "plotting"),
+    *("comparisons", "identification", "cutoffs", "half_half", "similarity", "detector", "__init__"),
 ]
+CLI = [
+    *("errors", "columns", "arrow", "tables", "outputs", "options", "group", "fit", "score", "explain", "robustness", "duel"),
+    *("compare", "info"),
+]
+ORDER += ["cli.__init__", *(f"cli.{name}" for name in CLI), "cli.main", "__main__"]
 # Packages that a single module may import.
-ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"], "pyarrow": ["sources"]}
+ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"], "pyarrow": ["sources", "cli.arrow"]}
 
 
 def imports(path: Path) -> set[str]:
@@ -41,22 +34,29 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found |= {node.module} if node.module != "pyod_quadric" else {f"pyod_quadric.{a.name}" for a in node.names}
+            packages = ("pyod_quadric", "pyod_quadric.cli")
+            found |= {f"{node.module}.{a.name}" for a in node.names} if node.module in packages else {node.module}
     return found
 
 
-MODULES = sorted((ROOT / "pyod_quadric").glob("*.py"))
+PACKAGE = ROOT / "pyod_quadric"
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_point_one_way(path):
-    assert path.stem in ORDER, "give the new module its place in ORDER"
-    allowed = ORDER[: ORDER.index(path.stem)]
+    importer = name_of(path)
+    assert importer in ORDER, "give the new module its place in ORDER"
+    allowed = ORDER[: ORDER.index(importer)]
     for name in imports(path):
         package, _, module = name.partition(".")
         if package == "pyod_quadric":
-            assert module in allowed, f"{path.stem} may not import {name}"
-        assert path.stem in ONLY.get(package, [path.stem]), f"only {ONLY[package]} may import {package}"
+            assert module in allowed, f"{importer} may not import {name}"
+        assert importer in ONLY.get(package, [importer]), f"only {ONLY[package]} may import {package}"
 
 
 def declared(extra: str = "") -> dict[str, Requirement]:
