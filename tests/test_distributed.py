@@ -15,21 +15,20 @@ from tests.distributed_fit import SETTINGS, data_of
 ROOT = Path(__file__).parent.parent
 
 
-def torchrun(folder, what, *arguments):
-    """Run the script in two processes, and return what each of them has written."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", *arguments]
+def run(*arguments):
+    """Start two processes by torchrun, and return what they have printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", *map(str, arguments)]
     # Restarted workers sometimes wait for ever for the store of the agent, so they get one of their own.
     store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | store
-    run = subprocess.run(
-        [*command, "-m", "tests.distributed_fit", what, str(folder)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished.stdout
+
+
+def torchrun(folder, what, *arguments):
+    """Run the script in two processes, and return what each of them has written."""
+    run(*arguments, "-m", "tests.distributed_fit", what, folder)
     return [json.loads((folder / f"{what}-{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -62,3 +61,14 @@ def test_after_a_kill_training_goes_on_from_the_checkpoint(tmp_path):
     assert not (interrupted / "kill").exists()  # it was killed
     assert found[0]["frame"] == found[1]["frame"] == expected[0]["frame"]
     assert found[0]["n_steps"] < expected[0]["n_steps"] == 30  # 10 batches in each of 3 epochs, and the first ones were kept
+
+
+def test_the_command_line_in_two_processes_writes_one_model(tmp_path):
+    (tmp_path / "shards").mkdir()
+    rows = data_of("default")
+    for number, part in enumerate(np.split(rows, [100, 210])):
+        np.save(tmp_path / "shards" / f"{number}.npy", part)
+    printed = run("-m", "pyod_quadric", "fit", tmp_path / "shards", "--output", tmp_path / "model.safetensors")
+    assert printed.count("fitted to 301 rows") == 1  # the other process is silent
+    found = QuadricDetector.load(tmp_path / "model.safetensors")
+    np.testing.assert_allclose(found.decision_function(rows), QuadricDetector().fit(rows).decision_scores_, rtol=1e-5)
