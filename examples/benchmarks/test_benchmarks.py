@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from examples.benchmarks import cost, detection, identification, orthonormality, penalty_vs_manifold, speed
+from examples.benchmarks import cost, detection, identification, orthonormality, out_of_core, penalty_vs_manifold, speed
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.constraints import Penalty
 from pyod_quadric.stiefel import orthonormality_error
@@ -83,6 +83,15 @@ def test_identification(tmp_path, capsys):
     assert f"| {identification.SINGLE} |" in capsys.readouterr().out
     assert [result["size"]["n_distractors"] for result in results["results"]] == [100, 500]
     assert all(0 <= number < math.inf for number in numbers(results))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited and read as Linux does it")
+def test_out_of_core(tmp_path, capsys):
+    out_of_core.main(tmp_path, fast=True)
+    results = files(tmp_path, "out_of_core")
+    assert "peak beyond the start" in capsys.readouterr().out
+    assert [result["n_scores"] for result in results["results"]] == [2000, 4000]
+    assert all(0 < result["peak_bytes"] < results["limit"] for result in results["results"])
 
 
 def test_penalty_vs_manifold(tmp_path, capsys):

@@ -1,0 +1,122 @@
+"""Fit a file that is larger than the memory the process may have.
+
+A child process gets a limit of its address space and of its data, far below the size of the file, opens the file by its path,
+fits the default detector and scores all rows. The table shows the peak of its resident memory, beyond what it had after its
+imports, for files of different sizes; it should not grow with them but for one number a row.
+
+Run it with ``python -m examples.benchmarks.out_of_core --output DIR``; it writes files of up to some gigabytes to a temporary
+folder and removes them. Linux only.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from examples.benchmarks._common import argument_parser, markdown_table, write_results
+
+MEGABYTE = 10**6
+FULL = {"n_rows": (250_000, 500_000, 1_000_000), "n_features": 512, "limit": 1500 * MEGABYTE}
+FAST = {"n_rows": (2_000, 4_000), "n_features": 16, "limit": 1500 * MEGABYTE}
+
+
+def write_rows(path: Path, n_rows: int, n_features: int, seed: int) -> None:
+    """Write rows near a curved surface of 8 dimensions, a block at a time."""
+    rng = np.random.default_rng(seed)
+    axes = rng.standard_normal((16, n_features), dtype=np.float32) / 4
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (n_rows, n_features))
+    for start in range(0, n_rows, 20_000):
+        hidden = rng.standard_normal((min(20_000, n_rows - start), 8), dtype=np.float32)
+        curved = np.concatenate([hidden, hidden**2 - 1], axis=1)
+        noise = 0.1 * rng.standard_normal((len(hidden), n_features), dtype=np.float32)
+        rows[start : start + len(hidden)] = curved @ axes + noise
+        rows.flush()
+
+
+def child(path: str, limit: int) -> None:
+    """Fit and score a file within a limit, and print what it took."""
+    from pyod_quadric import QuadricDetector
+
+    QuadricDetector().fit(np.random.default_rng(0).normal(size=(200, 8)))  # whatever is loaded or allocated once
+    before = resident("VmRSS")
+    in_use = resident("VmSize")
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + limit, in_use + limit))
+    started = time.perf_counter()
+    detector = QuadricDetector().fit(path)
+    fitted = time.perf_counter()
+    scores = detector.decision_function(path)
+    print(
+        json.dumps(
+            {
+                "fit_seconds": fitted - started,
+                "score_seconds": time.perf_counter() - fitted,
+                "peak_bytes": resident("VmHWM") - before,
+                "n_scores": len(scores),
+                "n_quadrics": detector.n_quadrics_,
+            }
+        )
+    )
+
+
+def resident(name: str) -> int:
+    """Return a figure of the memory of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def measure(path: Path, limit: int) -> dict[str, Any]:
+    """Fit a file in a process of its own."""
+    command = [sys.executable, "-m", "examples.benchmarks.out_of_core", "--child", str(path), str(limit)]
+    finished = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    if finished.returncode:
+        raise RuntimeError(finished.stderr[-2000:])
+    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    return found | {"file_bytes": path.stat().st_size}
+
+
+def draw(results: list[dict[str, Any]], limit: int) -> Figure:
+    """Draw peak memory against the size of the file."""
+    figure, ax = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
+    sizes = [result["file_bytes"] / MEGABYTE for result in results]
+    ax.plot(sizes, sizes, "--", color="grey", label="the file")
+    ax.axhline(limit / MEGABYTE, color="black", linestyle=":", label="limit of the address space")
+    ax.plot(sizes, [result["peak_bytes"] / MEGABYTE for result in results], "o-", color="tab:red", label="peak of the fit")
+    ax.set(xlabel="size of the file, MB", ylabel="memory beyond the start, MB", title="A fit from a .npy file", ylim=(0, None))
+    ax.grid(alpha=0.3)
+    ax.legend()
+    return figure
+
+
+def main(output: Path, fast: bool = False, seed: int = 0) -> dict[str, Any]:
+    """Measure, print the table, write ``out_of_core.json`` and ``out_of_core.png``, and return the results."""
+    size: dict[str, Any] = FAST if fast else FULL
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for n_rows in size["n_rows"]:
+            path = Path(folder, "rows.npy")
+            write_rows(path, n_rows, size["n_features"], seed)
+            results.append({"n_rows": n_rows} | measure(path, size["limit"]))
+            path.unlink()
+    names = ["n_rows", "file_bytes", "peak_bytes", "fit_seconds", "score_seconds", "n_quadrics"]
+    rows = [[result[name] / (MEGABYTE if name.endswith("bytes") else 1) for name in names] for result in results]
+    header = ["rows", "file, MB", "peak beyond the start, MB", "seconds to fit", "seconds to score", "quadrics"]
+    print(markdown_table(header, rows))
+    summary = {"limit": size["limit"], "n_features": size["n_features"], "seed": seed, "results": results}
+    write_results(output, "out_of_core", summary, draw(results, size["limit"]))
+    return summary
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], int(sys.argv[3]))
+    else:
+        main(**vars(argument_parser(__doc__, data=False).parse_args()))
