@@ -47,6 +47,8 @@ The modules, from the ground up; each imports only from those above it:
     how many quadrics, by the variances along principal axes
 ``reservoir``
     a sample of a stream
+``contours``
+    zero sets in the plane and in space, in pieces
 ``plotting``
     pictures
 ``identification``

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     *("_version", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "linear"),
     *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "checkpoints", "training", "model"),
-    *("evidence", "fitting", "spectrum", "reservoir", "plotting", "identification", "similarity", "detector", "__init__"),
+    *("evidence", "fitting", "spectrum", "reservoir", "contours", "plotting", "identification", "similarity", "detector"),
+    *("adengine", "__init__"),
 ]
 # Packages that a single module may import.
 ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"]}
