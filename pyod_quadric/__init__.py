@@ -57,9 +57,12 @@ The modules, from the ground up; each imports only from those above it:
     :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
+``adengine``
+    :func:`register`: what PyOD's ADEngine has to know
 """
 
 from pyod_quadric._version import __version__ as __version__
+from pyod_quadric.adengine import register
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distances import (
     algebraic_distance,
@@ -109,6 +112,7 @@ __all__ = [
     "outlier_scores",
     "principal_spectrum",
     "random_quadrics",
+    "register",
     "robust_similarity",
     "second_order_distance",
     "spectral_fit",

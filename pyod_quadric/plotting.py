@@ -73,7 +73,8 @@ def plot_contributions(
         long = max(map(len, names)) > 3
         ax.set_xticks(places, names, rotation=45 if long else 0, ha="right" if long else "center")
     ax.set(xlabel="feature", ylabel="added to the score", title=title)
-    ax.legend()
+    ax.set_ylim(top=1.4 * ax.dataLim.ymax)  # room for the legend
+    ax.legend(loc="upper right")
     if path is not None:
         ax.figure.figure.savefig(path)  # of a part of a figure, the whole
     return ax
@@ -95,7 +96,7 @@ def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
     label = f"Wold: dimension {spectrum.dimension}, so {spectrum.n_quadrics} quadrics"
     ax.axvline(spectrum.dimension + 0.5, color="tab:orange", linestyle="--", label=label)
     ax.set(xlabel="principal axis n", ylabel="−log of its share of the largest variance", title="How many quadrics?")
-    ax.legend()
+    _legend_below(ax)
     return ax
 
 
@@ -127,7 +128,7 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     if len(errors):
         right = ax.twinx()
         lines += right.plot(epochs, errors, ".--", color="tab:orange", label="orthonormality error (right axis)")
-        right.set(ylabel="‖ṼᵀṼ − I‖", yscale="log" if (errors > 0).all() else "linear")
+        right.set(ylabel="orthonormality error ‖ṼᵀṼ − I‖", yscale="log" if (errors > 0).all() else "linear")
     ax.set(xlabel="epoch", ylabel="mean distance, summed over quadrics", title="Training")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend_below(ax, handles=lines)
@@ -175,7 +176,7 @@ def plot_scores(
     above = int((scores > threshold).sum())
     ax.axvline(threshold, color="tab:orange", linestyle="--", label=f"threshold {threshold:.3g}, {above} rows above")
     ax.set(xlabel="outlier score", ylabel="rows", title="Scores", xscale="log" if wide and threshold > 0 else "linear")
-    ax.legend()
+    _legend_below(ax)
     return ax
 
 
@@ -266,13 +267,13 @@ def plot_quadrics(
         ax.set(zlabel="x₃", box_aspect=(box[1] - box[0]).tolist())
     else:
         ax.set_aspect("equal")
-    _legend_below(ax, 0.04 if d == 3 else 0.14)
+    _legend_below(ax, 0.04 if d == 3 else 0.14, ncols=2)
     return ax
 
 
 def _legend_below(ax: Axes, gap: float = 0.14, **changes: Any) -> None:
     """Put the legend below the axes, where it covers nothing."""
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -gap), ncols=2, frameon=False, **changes)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -gap), frameon=False, **changes)
 
 
 def _strongest(model: Model | Quadrics, most: int) -> tuple[Quadrics, list[str]]:
