@@ -2,8 +2,8 @@
 
 Six detectors are fitted to the same raw rows, outliers included, with default parameters. Their scores are standardised by the
 mean and the spread of the training scores, and combined as PyOD does: by average, maximum, median, average of maxima (AOM),
-maximum of averages (MOA), and a majority vote of the labels. The average without QuadricDetector shows what it adds to the
-others.
+maximum of averages (MOA), and a majority vote of the labels. The average of ranks needs no standardising, so that no member
+can drown the others. The average without QuadricDetector shows what it adds to the others.
 
 By default the rows are those of scikit-learn's breast cancer data, with one in ten malignant, in ten subsamples. With the
 option ``--data`` they are all sets of ADBench in a folder, split as in the benchmarks.
@@ -25,6 +25,7 @@ from pyod.models.iforest import IForest
 from pyod.models.knn import KNN
 from pyod.models.lof import LOF
 from pyod.utils.utility import standardizer
+from scipy.stats import rankdata
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -90,6 +91,7 @@ def combined(training: np.ndarray, test: np.ndarray, votes: np.ndarray) -> dict[
         "aom": aom(scores, n_buckets=N_BUCKETS, random_state=0),
         "moa": moa(scores, n_buckets=N_BUCKETS, random_state=0),
         "majority_vote": majority_vote(votes),
+        "average of ranks": average(rankdata(test, axis=0)),
         f"average without {OURS}": average(scores[:, 1:]),  # it is the first
     }
 
