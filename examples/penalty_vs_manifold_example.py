@@ -50,7 +50,7 @@ def detector(constraint: str, epoch_num: int) -> QuadricDetector:
         n_quadrics=N_CIRCLES,
         init="random",
         epoch_num=epoch_num,
-        lr=0.01,
+        lr=0.1,
         batch_size=64,
         constraint=constraint,
         score_function="mean_distance",

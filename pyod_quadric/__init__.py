@@ -51,6 +51,8 @@ The modules, from the ground up; each imports only from those above it:
     zero sets in the plane and in space, in pieces
 ``plotting``
     pictures
+``threads``
+    no more threads than cores where joblib runs several fits
 ``identification``
     :func:`identification_rate`: genuine pairs found at a rate of false ones, tile by tile
 ``similarity``

@@ -104,7 +104,7 @@ def register(engine: Any) -> Any:
     >>> engine.plan_detection({"data_type": "embedding", "n_features": 512, "has_nan": False})["detector_name"]
     'QuadricDetector'
     """
-    base = getattr(engine, "kb", None)
+    base: Any = getattr(engine, "kb", None)
     if not (hasattr(base, "algorithms") and hasattr(base, "routing_rules") and hasattr(base, "papers")):
         raise TypeError(f"engine must be an ADEngine (pyod.utils.ad_engine), which has a knowledge base, got {engine!r}")
     base.algorithms[NAME] = deepcopy(ENTRY)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from pyod.models.knn import KNN
 from pyod.models.suod import SUOD  # before joblib has workers, since it changes how they are started
-from threadpoolctl import threadpool_info
 
 from pyod_quadric import QuadricDetector
+from pyod_quadric.batches import Rows
 
 N_JOBS = 2
 # Balanced scheduling would write into the installed package; projections and approximations would change the scores.
@@ -23,11 +23,9 @@ PLAIN = {"bps_flag": False, "rp_flag_global": False, "approx_flag_global": False
 class Counting(QuadricDetector):
     """A detector that notes how many threads its fit has."""
 
-    def fit(self, X: Any, y: object = None) -> "Counting":
-        """Fit, and count."""
-        super().fit(X)
-        self.threads_ = max([torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())])
-        return self
+    def _fit(self, rows: Rows) -> None:
+        super()._fit(rows)
+        self.threads_ = torch.get_num_threads()
 
 
 def main() -> dict[str, Any]:
@@ -37,7 +35,9 @@ def main() -> dict[str, Any]:
     before = torch.get_num_threads()
     members = [Counting(), Counting(score_function="quadrics"), KNN()]
     here = [member.fit(X) for member in members]
-    by_joblib = joblib.Parallel(n_jobs=N_JOBS)(joblib.delayed(Counting().fit)(X) for _ in range(N_JOBS))
+    tasks = [joblib.delayed(Counting().fit)(X) for _ in range(N_JOBS)]
+    in_threads = joblib.Parallel(n_jobs=N_JOBS, backend="threading")(tasks)
+    in_processes = joblib.Parallel(n_jobs=N_JOBS)(tasks)
     suod = SUOD([Counting(), Counting(score_function="quadrics"), KNN()], n_jobs=N_JOBS, **PLAIN).fit(X)
     training, new = (
         np.stack(scores, axis=1)
@@ -49,10 +49,15 @@ def main() -> dict[str, Any]:
     by_hand = ((new - training.mean(axis=0)) / training.std(axis=0)).mean(axis=1)
     return {
         "cores": joblib.cpu_count(),
-        "threads_alone": [before, torch.get_num_threads()],
-        "threads_joblib": [detector.threads_ for detector in by_joblib],
-        "threads_suod": [detector.threads_ for detector in suod.model_.base_estimators[:2]],
-        "same_by_joblib": all(np.array_equal(other.decision_scores_, here[0].decision_scores_) for other in by_joblib),
+        "threads_alone": [before, here[0].threads_, torch.get_num_threads()],
+        "threads": {
+            "threading": [detector.threads_ for detector in in_threads],
+            "loky": [detector.threads_ for detector in in_processes],
+            "suod": [detector.threads_ for detector in suod.model_.base_estimators[:2]],
+        },
+        "same": all(
+            np.allclose(other.decision_scores_, here[0].decision_scores_, rtol=1e-9) for other in in_threads + in_processes
+        ),
         "suod": suod.decision_function(TEST).tolist(),
         "by_hand": by_hand.tolist(),
     }

@@ -15,11 +15,22 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     *("_version", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments", "linear"),
     *("spectral", "stiefel", "constraints", "initial", "preprocessing", "batches", "checkpoints", "training", "model"),
-    *("evidence", "fitting", "spectrum", "reservoir", "contours", "plotting", "identification", "similarity", "detector"),
+    *(
+        "evidence",
+        "fitting",
+        "spectrum",
+        "reservoir",
+        "threads",
+        "contours",
+        "plotting",
+        "identification",
+        "similarity",
+        "detector",
+    ),
     *("adengine", "__init__"),
 ]
 # Packages that a single module may import.
-ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"]}
+ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"], "joblib": ["threads"], "threadpoolctl": ["threads"]}
 
 
 def imports(path: Path) -> set[str]:
