@@ -65,6 +65,7 @@ The modules, from the ground up; each imports only from those above it:
 
 from pyod_quadric._version import __version__ as __version__
 from pyod_quadric.adengine import register
+from pyod_quadric.cutoffs import CutoffAtRate, threshold_table
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distances import (
     algebraic_distance,
@@ -73,19 +74,12 @@ from pyod_quadric.distances import (
     second_order_distance,
 )
 from pyod_quadric.geometric import geometric_distance
+from pyod_quadric.half_half import HalfHalfResult, half_half_protocol
 from pyod_quadric.identification import IdentificationRate, identification_curve, identification_rate
 from pyod_quadric.initial import random_quadrics, spectral_quadrics, starting_quadrics
 from pyod_quadric.preprocessing import WorkingCoordinates, fit_working_coordinates
 from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.similarity import (
-    CutoffAtRate,
-    HalfHalfResult,
-    RobustSimilarity,
-    half_half_protocol,
-    outlier_scores,
-    robust_similarity,
-    threshold_table,
-)
+from pyod_quadric.similarity import RobustSimilarity, outlier_scores, robust_similarity
 from pyod_quadric.spectral import spectral_fit
 from pyod_quadric.spectrum import Spectrum, principal_spectrum
 from pyod_quadric.stiefel import CholeskyStiefel

@@ -1,11 +1,12 @@
-"""Rows from wherever they are, a few at a time: arrays, memory maps, ``.npy`` files, torch loaders.
+"""Rows from wherever they are, a few at a time: arrays, memory maps, files and folders of them, torch loaders.
 
 Whatever the source, memory holds one batch and the numbers of the rows of one window, not all rows. Shuffling takes blocks of
 neighbouring rows in random order, mixes the rows of a window of blocks, and cuts that into batches. Data that fit one window
 are shuffled perfectly; larger data are read from disk in long runs all the same.
 """
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from os import PathLike
 from typing import Any
@@ -14,6 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.utils.data import RandomSampler
+
+from pyod_quadric.distributed import n_ranks, rank
+from pyod_quadric.sources import NpyFile, ParquetFile, Shards, Source, open_path
 
 # Blocks of batch_size rows that one window mixes.
 WINDOW_BLOCKS = 64
@@ -24,8 +29,8 @@ class Rows:
 
     Parameters
     ----------
-    source : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
-        A path is opened as a memory map, so that only what is read is in memory.
+    source : array-like of shape (n, d), Tensor, path, or sequence of paths
+        Paths are those of ``.npy`` or Parquet files, or of folders that hold such files. Only what is read is in memory.
 
     Examples
     --------
@@ -35,18 +40,17 @@ class Rows:
     (3, 2)
     """
 
-    def __init__(self, source: ArrayLike | Tensor | str | PathLike[str]) -> None:
-        if isinstance(source, str | PathLike):
-            source = np.load(source, mmap_mode="r", allow_pickle=False)
-        if isinstance(source, Tensor):
-            source = source.detach()
-            real = not source.is_complex()
-        else:
-            source = np.asanyarray(source)
-            real = np.issubdtype(source.dtype, np.number) and not np.issubdtype(source.dtype, np.complexfloating)
+    def __init__(self, source: ArrayLike | Tensor | Source | str | PathLike[str] | Sequence[str | PathLike[str]]) -> None:
+        source = _opened(source)
+        dtype = source.dtype
+        real = (
+            dtype != torch.bool and not dtype.is_complex
+            if isinstance(dtype, torch.dtype)
+            else np.issubdtype(dtype, np.number) and not np.issubdtype(dtype, np.complexfloating)
+        )
         if not real:
-            raise ValueError(f"rows must be real numbers, got {source.dtype}")
-        if source.ndim != 2 or 0 in source.shape:
+            raise ValueError(f"rows must be real numbers, got {dtype}")
+        if len(source.shape) != 2 or 0 in source.shape:
             raise ValueError(f"rows must have shape (n, d) with n and d at least 1, got {tuple(source.shape)}")
         self._source = source
         # Small floats gain nothing from float64; everything else might lose something without it.
@@ -73,6 +77,133 @@ class Rows:
     def blocks(self, size: int) -> Iterator[Tensor]:
         """Go through all rows once, in order, ``size`` at a time."""
         return (self.read(slice(start, start + size)) for start in range(0, self.n_rows, size))
+
+    def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
+        for place in shares(self.n_rows, size):
+            yield place, self.read(place)
+
+
+def shares(n_rows: int, size: int) -> Iterator[slice]:
+    """Yield where the blocks of this process stand, at most ``size`` rows each.
+
+    Examples
+    --------
+    >>> list(shares(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = min(size, -(-n_rows // n_ranks()))
+    for start in range(rank() * size, n_rows, n_ranks() * size):
+        yield slice(start, min(start + size, n_rows))
+
+
+def _opened(source: Any) -> NDArray[Any] | Tensor | Source:
+    """Return what has a shape, a type and rows."""
+    if isinstance(source, str | PathLike):
+        return open_path(source)
+    if isinstance(source, list | tuple) and source and all(isinstance(part, str | PathLike) for part in source):
+        return Shards([open_path(part) for part in source])
+    if isinstance(source, Tensor):
+        return source.detach()
+    return source if isinstance(source, NpyFile | ParquetFile | Shards) else np.asanyarray(source)
+
+
+class LoaderRows(Rows):
+    """Rows of a torch ``DataLoader``, or of any iterable of batches that can be gone through again, by their place in it.
+
+    Whatever is read takes a pass over the loader, so read many rows at once. The order must be the same in every pass.
+
+    Parameters
+    ----------
+    loader : iterable of Tensor or array of shape (?, d), or of tuples and lists that begin with one
+
+    Examples
+    --------
+    >>> import torch
+    >>> rows = LoaderRows([torch.zeros(2, 3), torch.ones(4, 3)])
+    >>> rows.n_rows, [len(block) for block in rows.blocks(5)]
+    (6, [5, 1])
+    """
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        if iter(loader) is loader:
+            raise ValueError("the rows are needed several times, but an iterator gives them once; give a loader or a list")
+        if isinstance(getattr(loader, "sampler", None), RandomSampler):
+            raise ValueError("rows are known by their place, but this loader shuffles them; set shuffle=False")
+        self._loader = loader
+        self.n_rows = 0
+        for batch in loader:
+            rows = Rows(_first(batch))
+            if self.n_rows and rows.n_features != self.n_features:
+                raise ValueError(f"batches must have {self.n_features} features, as the first one does, got {rows.n_features}")
+            self.n_rows, self.n_features, self.dtype = self.n_rows + rows.n_rows, rows.n_features, rows.dtype
+        if not self.n_rows:
+            raise ValueError("the loader has no rows")
+
+    def read(self, index: slice | NDArray[np.int64]) -> Tensor:
+        """Return some rows, from one pass."""
+        numbers = np.arange(*index.indices(self.n_rows)) if isinstance(index, slice) else index
+        found = torch.empty(len(numbers), self.n_features, dtype=self.dtype)
+        start = 0
+        for batch in self._batches():
+            here = (numbers >= start) & (numbers < start + len(batch))
+            found[torch.from_numpy(here)] = batch[torch.from_numpy(numbers[here] - start)].cpu()
+            start += len(batch)
+        return found
+
+    def blocks(self, size: int) -> Iterator[Tensor]:
+        """Go through all rows once, in order, ``size`` at a time."""
+        left: list[Tensor] = []
+        for batch in self._batches():
+            left.append(batch)
+            while sum(map(len, left)) >= size:
+                together = torch.cat(left)
+                yield together[:size]
+                left = [together[size:]]
+        rest = torch.cat(left)
+        if len(rest):
+            yield rest
+
+    def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
+        """Go through this process's share of all rows once."""
+        if n_ranks() > 1:
+            raise ValueError("several processes cannot share a loader; give a file or an array that all of them can read")
+        start = 0
+        for block in self.blocks(size):
+            yield slice(start, start + len(block)), block
+            start += len(block)
+
+    def _batches(self) -> Iterator[Tensor]:
+        start = 0
+        for batch in self._loader:
+            try:
+                rows = Rows(_first(batch)).read(slice(None)).to(self.dtype)
+            except ValueError as error:
+                raise ValueError(f"in a batch of the loader that begins with row {start}: {error}") from error
+            start += len(rows)
+            yield rows
+        if start != self.n_rows:
+            raise ValueError(f"the loader gave {self.n_rows} rows at first, now it gives {start}; it must give the same ones")
+
+
+def is_large(source: object) -> bool:
+    """Say whether these are rows on disk or of a loader, instead of an array-like in memory."""
+    if isinstance(source, str | PathLike | np.memmap | NpyFile | ParquetFile | Shards):
+        return True
+    if isinstance(source, list | tuple):
+        return bool(source) and all(isinstance(part, str | PathLike) for part in source)
+    known = isinstance(source, dict | set) or any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__"))
+    return isinstance(source, Iterable) and not known
+
+
+def large_rows(source: Any) -> Rows:
+    """Return the rows of what is large."""
+    on_disk = isinstance(source, str | PathLike | np.memmap | list | tuple | NpyFile | ParquetFile | Shards)
+    return Rows(source) if on_disk else LoaderRows(source)
+
+
+def _first(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
 def shuffled(n_rows: int, batch_size: int, seed: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
@@ -142,11 +273,10 @@ class RowBatches:
             yield from self._read(group * self._one_in + self._places(group), (self._seed, start))
 
     def _read(self, numbers: NDArray[np.int64], seed: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield a batch of those rows that take part."""
-        if self._weights is not None:
-            numbers = numbers[np.random.default_rng((*seed, 1)).random(len(numbers)) < self._weights[numbers]]
+        """Yield a batch of those rows that take part; in each process its share of them, which may be none."""
+        numbers = numbers[_taking_part(numbers, self._weights, seed)]
         if len(numbers):
-            yield self._rows.read(numbers)
+            yield self._rows.read(numbers[rank() :: n_ranks()])
 
     def _training_rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of training rows by number: what is left of each group, in order."""
@@ -159,6 +289,40 @@ class RowBatches:
         """Return which row of each group is held out: a hash of its number and the seed, so that nothing need be stored."""
         mixed = (groups.astype(np.uint64) + np.uint64(self._seed)) * np.uint64(0x9E3779B97F4A7C15)
         return ((mixed >> np.uint64(40)) % np.uint64(self._one_in)).astype(np.int64)
+
+
+class PassBatches:
+    """Batches of rows in their own order, for rows that cannot be read by number; none are held out.
+
+    Parameters
+    ----------
+    rows : LoaderRows
+    batch_size, seed, weights
+        As for :class:`RowBatches`.
+    """
+
+    def __init__(self, rows: LoaderRows, batch_size: int, seed: int, weights: NDArray[np.floating] | None = None) -> None:
+        self._rows, self._batch_size, self._seed, self._weights = rows, batch_size, seed, weights
+
+    def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
+        """Yield the batches of one pass, from the batch with the number ``first`` on."""
+        for place, batch in enumerate(self._rows.blocks(self._batch_size)):
+            chosen = np.arange(place * self._batch_size, place * self._batch_size + len(batch))
+            taking_part = _taking_part(chosen, self._weights, (self._seed, number, place))
+            if place >= first and taking_part.any():
+                yield batch[torch.from_numpy(taking_part)]
+
+    def validation(self) -> Iterator[Tensor]:
+        """Yield nothing."""
+        return iter(())
+
+
+def _taking_part(numbers: NDArray[np.int64], weights: NDArray[np.floating] | None, seed: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return which rows take part, each with the probability that its weight says."""
+    if weights is None:
+        return np.ones(len(numbers), dtype=bool)
+    drawn: NDArray[np.bool_] = np.random.default_rng((*seed, 1)).random(len(numbers)) < weights[numbers]
+    return drawn
 
 
 class LoaderBatches:
@@ -183,7 +347,7 @@ class LoaderBatches:
             iterator = iter(self._loader)
             beginning = list(islice(iterator, 1))
         for batch in islice(chain(beginning, iterator), first, None):
-            yield Rows(batch[0] if isinstance(batch, tuple | list) and batch else batch).read(slice(None))
+            yield Rows(_first(batch)).read(slice(None))
 
     def validation(self) -> Iterator[Tensor]:
         """Yield nothing."""
@@ -208,8 +372,9 @@ def moved(batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
 def device_of(name: str | None) -> torch.device:
     """Return the device of that name, by default a CUDA device if there is one, or raise a ValueError if there is none."""
     found = torch.cuda.is_available()
+    local = int(os.environ.get("LOCAL_RANK", 0)) if n_ranks() > 1 else 0  # each process of a machine has a device of its own
     try:
-        device = torch.device(name or ("cuda" if found else "cpu"))
+        device = torch.device(name or (f"cuda:{local}" if found else "cpu"))
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be None or a name such as 'cpu' or 'cuda:0', got {name!r}") from error
     if device.type == "cuda" and not found:

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 
 from pyod_quadric._version import __version__
-from pyod_quadric.batches import Rows, device_of, moved
+from pyod_quadric.batches import Rows, device_of, is_large, large_rows, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
+from pyod_quadric.distributed import n_ranks, sum_over_ranks
 from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
 from pyod_quadric.model import DISTANCE_FUNCTIONS
 from pyod_quadric.objective import Distance
@@ -55,7 +56,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         centred and with one scale.
     normalize : bool or "auto", default="auto"
         Whether to divide rows by their norm. "auto" does so from 32 features on where the norms hold less than a tenth of the
-        variance, the origin is not in the cloud, and held-out rows are more likely that way.
+        variance, the origin is not in the cloud, and held-out rows are more likely that way. Set it to True for embeddings
+        that are compared by cosines: around the origin, short ones are in the middle of the cloud and seem normal otherwise.
+        The logarithm of the norm then counts as one more direction of the linear part.
     score_function : {"combined", "quadrics", "linear", "mean_distance"}, default="combined"
         Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.
     robust : bool, default=True
@@ -352,7 +355,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.versions_ = {"torch_version": str(torch.__version__), "pyod_quadric_version": __version__}
         self._set_n_classes(None)
         self._rows = rows
-        self.decision_scores_ = self._in_blocks(self.model_.score, rows)
+        self.decision_scores_ = self._training_scores(rows)
         if np.ptp(self.decision_scores_) <= 8 * torch.finfo(rows.dtype).eps * np.max(self.decision_scores_):
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._process_decision_scores()
@@ -380,7 +383,17 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if not reset:
             check_is_fitted(self, "model_")
         types, least = [np.float64, np.float32], N_FOLDS if reset else 1
-        return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+        if not is_large(X):
+            return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+        rows = large_rows(X)  # scikit-learn would look at all of them at once
+        if rows.n_rows < least:
+            raise ValueError(f"at least {least} rows are needed, got {rows.n_rows}")
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = rows.n_features
+        elif rows.n_features != self.n_features_in_:
+            raise ValueError(f"rows must have {self.n_features_in_} features, as those of the fit, got {rows.n_features}")
+        return rows
 
     def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Rows, size: Any = BATCH_ROWS) -> NDArray[np.float64]:
         """Apply a function of the model to all rows on the device, a block at a time."""
@@ -389,6 +402,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         blocks = moved(rows.blocks(int(size)), device_of(self.device))
         with share_of_cores():
             return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
+
+    def _training_scores(self, rows: Rows) -> NDArray[np.float64]:
+        if n_ranks() == 1:
+            return self._in_blocks(self.model_.score, rows)
+        device = device_of(self.device)
+        scores = torch.zeros(rows.n_rows, dtype=torch.float64, device=device)
+        for place, block in rows.placed_blocks(BATCH_ROWS):
+            scores[place] = self.model_.score(block.to(device))
+        sum_over_ranks(scores)
+        return scores.cpu().numpy()
 
     def _options(self) -> FitOptions:
         """Return the parameters as options of a fit, or raise a ValueError or TypeError that says what is wrong with them."""

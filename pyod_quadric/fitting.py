@@ -20,8 +20,10 @@ from torch import Tensor
 from pyod_quadric._packing import packed_size
 from pyod_quadric.batches import Rows
 from pyod_quadric.constraints import FrameInnerProduct
+from pyod_quadric.distributed import from_first_rank, sum_over_ranks
 from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
+from pyod_quadric.lengths import CONSISTENCY, Lengths, row_norms
 from pyod_quadric.linear import LinearPart, cross_validated
 from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
 from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
@@ -56,7 +58,6 @@ POWER = 4.0
 # Rounds of weighing rows: so many at most, or until the weights change by less than this on average.
 MOST_ROUNDS = 6
 SETTLED = 0.003
-CONSISTENCY = 1.4826  # of the median absolute deviation with the standard deviation of a normal distribution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
         if float((weights - earlier).abs().mean()) < SETTLED:
             break
     model, history = fit.model(moments, weights)
-    return Fitted(model.on_cpu(), weights.cpu().numpy(), history)
+    return Fitted(from_first_rank(model, device).on_cpu(), weights.cpu().numpy(), history)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,22 +138,32 @@ class _View:
         origin = everything.mean(dim=0)
         _, lengths, axes = torch.linalg.svd(everything - origin, full_matrices=False)
         kept = lengths > torch.finfo(self.rows.dtype).eps * lengths[0]
-        return replace(self, origin=origin, basis=axes[kept])
+        origin, basis = from_first_rank((origin, axes[kept]), self.device)
+        return replace(self, origin=origin, basis=basis)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Go through all rows in order; gives where they stand, and the rows."""
-        size = min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
-        for start in range(0, self.rows.n_rows, size):
-            place = slice(start, start + size)
-            yield place, self._seen(self.rows.read(place))
+        """Go through this process's share of all rows; gives where they stand, and the rows."""
+        for place, block in self.rows.placed_blocks(self._block_rows()):
+            yield place, self._seen(block)
+
+    def _block_rows(self) -> int:
+        return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
 
     def read(self, numbers: NDArray[np.int64]) -> Tensor:
         """Return some rows by number."""
         return self._seen(self.rows.read(numbers))
 
+    def norms(self) -> Tensor:
+        """Return the norms (n,) of the rows as they are, from one pass."""
+        norms = torch.zeros(self.rows.n_rows, dtype=torch.float64, device=self.device)
+        for place, block in self.rows.placed_blocks(self._block_rows()):
+            norms[place] = row_norms(block.to(self.device))
+        sum_over_ranks(norms)
+        return norms
+
     def moments(self, weights: Tensor) -> list[Moments]:
         """Return the weighted moments of each fold, from one pass."""
-        return moments_of_folds((block for _, block in self.blocks()), self.folds, N_FOLDS, weights)
+        return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, N_FOLDS, weights)
 
     def lifted(self, part: LinearPart) -> LinearPart:
         """Express a linear part of the view in (normalised) input coordinates."""
@@ -200,7 +211,7 @@ def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments
     d = plain.rows.n_features
     if d < NORM_FEATURES:
         return raw
-    norms = torch.cat([torch.linalg.vector_norm(block, dim=1) for _, block in plain.blocks()]).double()
+    norms = plain.norms()
     spread, size = float(sum_of_moments(raw[1]).covariance().trace()), float(norms.square().mean())
     if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
         return raw
@@ -239,12 +250,12 @@ class _Fit:
 
     def row_weights(self, moments: list[Moments], weights: Tensor) -> Tensor:
         """Return weights of rows, from a first round in closed form: 1, and less for those that are far from the others."""
-        linear = cross_validated(moments, self.view.rows.n_features, self.floor)
+        linear = self._cross_validated(moments)
         coordinates = self._coordinates(moments, linear[0], weights, "auto", MOST_COMPONENTS_FIRST)
         quadrics = self._closed_form(coordinates, weights, "hs", held_out=True)
         evidence = self._evidence(coordinates, quadrics, weights)
         kept = evidence > 0
-        scores = torch.empty_like(weights)
+        scores = torch.zeros_like(weights)
         for place, block in self.view.blocks():
             for fold in range(N_FOLDS):
                 chosen = self.view.folds[place] == fold
@@ -253,6 +264,7 @@ class _Fit:
                     working = coordinates.transform(block[chosen])
                     score += self._distances(working, quadrics.held_out[fold][kept]).double().square() @ evidence[kept]
                 scores[place][chosen] = score
+        sum_over_ranks(scores)  # each process has filled in its own
         logs = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
         middle = logs.median()
         cut = middle + CUT * CONSISTENCY * (logs - middle).abs().median()
@@ -261,20 +273,24 @@ class _Fit:
     def model(self, moments: list[Moments], weights: Tensor) -> tuple[Model, dict[str, list[float]]]:
         """Return the model for weighted rows, and the history of its training."""
         options = self.options
-        linear = cross_validated(moments, self.view.rows.n_features, self.floor)[0]
+        linear = self._cross_validated(moments)[0]
         coordinates = self._coordinates(moments, linear, weights, options.n_components, MOST_COMPONENTS)
         lifted = self.view.lifted_coordinates(coordinates)
         linear_part = self.view.lifted(linear) if options.score in ("combined", "linear") else None
+        lengths = Lengths.of(self.view.norms()) if linear_part and self.view.normalize else None
         if options.score == "linear":
-            return Model(lifted, None, None, linear_part, options.distance), {}
+            return Model(lifted, None, None, linear_part, lengths, options.distance), {}
         quadrics = self._start(coordinates, weights)
         quadrics, history = self._trained(quadrics, lifted, weights)
         if options.score == "mean_distance":
-            return Model(lifted, quadrics.whole, None, None, options.distance), history
+            return Model(lifted, quadrics.whole, distance=options.distance), history
         evidence = self._evidence(coordinates, quadrics, weights)
         kept = evidence > 0
         chosen = quadrics.whole[kept] if kept.any() else None
-        return Model(lifted, chosen, evidence[kept], linear_part, options.distance), history
+        return Model(lifted, chosen, evidence[kept], linear_part, lengths, options.distance), history
+
+    def _cross_validated(self, moments: list[Moments]) -> tuple[LinearPart, list[LinearPart]]:
+        return from_first_rank(cross_validated(moments, self.view.rows.n_features, self.floor), self.view.device)
 
     def _coordinates(
         self,
@@ -354,6 +370,7 @@ class _Fit:
             for fold in range(N_FOLDS):
                 chosen = self.view.folds[place] == fold
                 add_feature_products(products[fold], working[chosen], weights[place][chosen])
+        sum_over_ranks(*products)
         total = torch.stack(products).sum(dim=0)
         k = len(coordinates.matrix)
         solve = hs_solution if inner_product == "hs" else coefficient_solution
@@ -361,7 +378,8 @@ class _Fit:
         def solution(summed: Tensor) -> Quadrics:
             return solve(summed / summed[-1, -1], packed_size(k)).to(dtype=self.view.dtype)
 
-        return _CrossFitted(solution(total), [solution(total - product) for product in products] if held_out else [])
+        folds = [solution(total - product) for product in products] if held_out else []
+        return from_first_rank(_CrossFitted(solution(total), folds), self.view.device)
 
     def _trained(
         self, start: _CrossFitted, lifted: WorkingCoordinates, weights: Tensor
@@ -388,7 +406,8 @@ class _Fit:
             held_out[folds == fold] = self._distances(rows[folds == fold], quadrics.held_out[fold])
         references = elliptical_references(rows, row_weights, N_REFERENCES, self.rng)
         reference = self._distances(references, quadrics.whole)
-        return evidence_weights(held_out.square(), reference.square(), row_weights, self.view.rows.n_features)
+        evidence = evidence_weights(held_out.square(), reference.square(), row_weights, self.view.rows.n_features)
+        return from_first_rank(evidence, self.view.device)
 
     def _distances(self, points: Tensor, quadrics: Quadrics) -> Tensor:
         return DISTANCE_FUNCTIONS[self.options.distance](points.to(quadrics.dtype), quadrics)

@@ -4,18 +4,20 @@ The score of a point is a squared distance in units of the spread of held-out ro
 
     S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)²,
 
-the first term from the linear part, the second from the quadrics, each where there is one. Without weights it is the mean of
-the dₖ, as in the paper. Here d is the order-2 distance, or another on request.
+the first term from the linear part, the second from the quadrics, each where there is one. Where rows are normalised, the
+logarithm of the length is a further direction of the linear part. Without weights the score is the mean of the dₖ, as in the
+paper. Here d is the order-2 distance, or another on request.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from pyod_quadric.distances import algebraic_distance, first_order_distance, second_order_distance
+from pyod_quadric.distributed import on_device
+from pyod_quadric.lengths import Lengths
 from pyod_quadric.linear import LinearPart
 from pyod_quadric.objective import Distance
 from pyod_quadric.preprocessing import WorkingCoordinates, normalized
@@ -44,6 +46,8 @@ class Model:
         Of the squared distances; None for the mean of the distances.
     linear : LinearPart, optional
         In input coordinates, normalised if the rows are.
+    lengths : Lengths, optional
+        Of rows before they are normalised.
     distance : {"second_order", "first_order", "algebraic"}
         What d is.
 
@@ -61,12 +65,15 @@ class Model:
     quadrics: Quadrics | None
     weights: Tensor | None = None
     linear: LinearPart | None = None
+    lengths: Lengths | None = None
     distance: Distance = "second_order"
 
     def score(self, points: Tensor) -> Tensor:
         """Return the outlier scores (n,) of points (n, d): float64, computed in the type and on the device of the points."""
-        points = self.normalized(points)
         score = points.new_zeros(len(points), dtype=torch.float64)
+        if self.lengths is not None:
+            score += self.lengths.squared_deviations(points)
+        points = self.normalized(points)
         if self.linear is not None:
             score += self.linear.squared_distances(points)
         if self.quadrics is not None:
@@ -86,8 +93,10 @@ class Model:
         The way from a point to a quadric goes along the gradient, so a feature has the share ``(∂ᵢ f)² / ‖∇f‖²`` in what the
         quadric adds. In the linear part it has the square of its standardised entry; see :meth:`LinearPart.contributions`.
         """
-        points = self.normalized(points)
         total = points.new_zeros(points.shape, dtype=torch.float64)
+        if self.lengths is not None:
+            total += self.lengths.contributions(points)
+        points = self.normalized(points)
         if self.linear is not None:
             total += self.linear.contributions(points)
         if self.quadrics is None:
@@ -127,8 +136,8 @@ class Model:
 
     def on_cpu(self) -> "Model":
         """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
-        copy: Model = _on_cpu(self)
-        return copy
+        copied: Model = on_device(self, torch.device("cpu"), copy=True)
+        return copied
 
     def normalized(self, points: Tensor) -> Tensor:
         """Return the points (n, d), divided by their norms if this model does so."""
@@ -156,12 +165,3 @@ class Model:
         if self.weights is None:
             return distances / distances.shape[1]
         return distances.square() * self.weights.to(distances)
-
-
-def _on_cpu(part: Any) -> Any:
-    """Copy a tensor, or all tensors in a dataclass and its parts."""
-    if isinstance(part, Tensor):
-        return part.to("cpu", copy=True)
-    if not is_dataclass(part):
-        return part
-    return replace(part, **{field.name: _on_cpu(getattr(part, field.name)) for field in fields(part)})  # type: ignore[type-var]

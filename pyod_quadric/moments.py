@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pyod_quadric.distributed import gathered, n_ranks
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -78,6 +80,14 @@ class Moments:
         between = torch.outer(shift, shift) * (weight * part.weight / self.weight)
         return Moments(weight, mean, self.scatter - part.scatter - between)
 
+    def over_ranks(self) -> "Moments":
+        """Return the moments of the rows of all processes."""
+        if n_ranks() == 1:
+            return self
+        numbers = torch.cat([self.mean.new_tensor([self.weight]), self.mean, self.scatter.flatten()])
+        d = len(self.mean)
+        return sum_of_moments(Moments(float(n[0]), n[1 : d + 1], n[d + 1 :].view(d, d)) for n in gathered(numbers))
+
     def covariance(self) -> Tensor:
         """Return the covariance (d, d)."""
         return self.scatter / self.weight
@@ -88,29 +98,29 @@ class Moments:
         return self.covariance() + torch.outer(shift, shift)
 
 
-def moments_of_folds(blocks: Iterable[Tensor], folds: Tensor, n_folds: int, weights: Tensor | None = None) -> list[Moments]:
-    """Return the moments of each fold of the rows, from one pass.
+def moments_of_folds(
+    blocks: Iterable[tuple[slice, Tensor]], none: Moments, folds: Tensor, n_folds: int, weights: Tensor | None = None
+) -> list[Moments]:
+    """Return the moments of each fold of the rows, from one pass, which all processes share.
 
     Parameters
     ----------
-    blocks : iterable of Tensor of shape (?, d)
-        All rows, in order.
+    blocks : iterable of (slice, Tensor of shape (?, d))
+        Where some rows stand, and the rows; in each process its share of all rows.
+    none : Moments
+        Those of no rows.
     folds : Tensor of shape (n,)
         Which fold each row is in.
     n_folds : int
     weights : Tensor of shape (n,), optional
     """
     weights = torch.ones(len(folds), dtype=torch.float64, device=folds.device) if weights is None else weights
-    total: list[Moments] = []
-    start = 0
-    for block in blocks:
-        total = total or [Moments.none(block)] * n_folds
-        place = slice(start, start + len(block))
+    total = [none] * n_folds
+    for place, block in blocks:
         for fold in range(n_folds):
             chosen = folds[place] == fold
             total[fold] = total[fold] + Moments.of(block[chosen], weights[place][chosen])
-        start += len(block)
-    return total
+    return [moments.over_ranks() for moments in total]
 
 
 def sum_of_moments(parts: Iterable[Moments]) -> Moments:

@@ -85,7 +85,7 @@ def principal_spectrum(X: ArrayLike, *, random_state: int = 0) -> Spectrum:
     if rows.n_rows < N_FOLDS or rows.n_features < 2:
         raise ValueError(f"at least {N_FOLDS} rows of 2 features are needed, got {rows.n_rows} of {rows.n_features}")
     folds = torch.from_numpy(np.random.default_rng(random_state).permutation(np.arange(rows.n_rows) % N_FOLDS))
-    moments = moments_of_folds(rows.blocks(BLOCK_ROWS), folds, N_FOLDS)
+    moments = moments_of_folds(rows.placed_blocks(BLOCK_ROWS), Moments.none(rows.read(slice(1))), folds, N_FOLDS)
     total = sum_of_moments(moments)
     variances = torch.linalg.eigvalsh(total.covariance()).flip(0).clamp(min=0)
     if variances[0] == 0:

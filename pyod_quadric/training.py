@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved
+from pyod_quadric.batches import LoaderBatches, LoaderRows, PassBatches, RowBatches, Rows, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.constraints import Constraint, FrameInnerProduct, OptimizerName, Penalty, Stiefel
+from pyod_quadric.distributed import n_ranks, on_first_rank, rank, sum_over_ranks
 from pyod_quadric.initial import check_n_quadrics
-from pyod_quadric.objective import Distance, mean_distance, mean_distance_and_gradient
+from pyod_quadric.objective import Distance, Parts, mean_distance, mean_distance_and_gradient
 from pyod_quadric.preprocessing import WorkingCoordinates
 from pyod_quadric.quadrics import Quadrics
 
@@ -226,7 +227,9 @@ class _Run:
         self.dtype = start.dtype
         self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
         self.batches = _batches(data, options, weights)
-        self.fingerprint = _fingerprint(options, data, start, coordinates, weights) if options.checkpoint else {}
+        self.fingerprint = (
+            on_first_rank(lambda: _fingerprint(options, data, start, coordinates, weights)) if options.checkpoint else {}
+        )
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
@@ -265,11 +268,14 @@ class _Run:
         loss, gradient = mean_distance_and_gradient(
             points, *self.constraint.parts(), self.options.distance, out=self.constraint.gradient_buffer
         )
+        # On the device, so that it need not be waited for.
+        sums = torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
+        if n_ranks() > 1:
+            _average_over_ranks(gradient, sums, len(points))
         self.constraint.set_gradient(gradient)
         self.optimizer.step()
         self.batch += 1
-        # On the device, so that it need not be waited for.
-        self.sums += torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
+        self.sums += sums
 
     def _working(self, points: Tensor) -> Tensor:
         needed = len(self.coordinates.mean) if self.coordinates else self.n_features
@@ -297,16 +303,18 @@ class _Run:
         self.sums.zero_()
         bar.update()
         bar.set_postfix(loss=f"{loss:.4g}")
-        if self.options.verbose >= 2:
+        if self.options.verbose >= 2 and rank() == 0:
             print(f"epoch {self.epoch}: loss {loss:.5g}, held-out loss {held_out:.5g}, orthonormality error {error:.2g}")
 
     def _held_out_loss(self) -> float:
-        total, n = 0.0, 0
+        total = torch.zeros(2, dtype=torch.float64, device=self.device)
         for points in moved(self.batches.validation(), self.device):
             points = self._working(points)
-            total += float(mean_distance(points, *self.constraint.parts(), self.options.distance)) * len(points)
-            n += len(points)
-        return total / n if n else math.nan
+            if len(points):
+                loss = mean_distance(points, *self.constraint.parts(), self.options.distance)
+                total += torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
+        sum_over_ranks(total)
+        return float(total[0] / total[1]) if total[1] else math.nan
 
     def _check_divergence(self) -> None:
         loss, error = float(self.sums[0]), float(self.constraint.error())
@@ -337,13 +345,15 @@ class _Run:
         if self.path is None:
             return
         self._check_divergence()
+        if rank() > 0:  # the first process writes for all
+            return
         names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
         state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
         write_checkpoint(self.path, state | {"optimizer": self.optimizer.state_dict()})
 
     def _resume(self, path: Path) -> None:
-        state = read_checkpoint(path)
+        state = on_first_rank(lambda: read_checkpoint(path))
         if state is None:
             return
         theirs = state.pop("fingerprint")
@@ -364,6 +374,17 @@ class _Run:
         self.constraint.rest.copy_(rest)
 
 
+def _average_over_ranks(gradient: Parts, sums: Tensor, n_points: int) -> None:
+    """Turn the mean gradient of this process's points and their sums into those of all processes' points, in place."""
+    for part in gradient:
+        part.mul_(n_points) if n_points else part.zero_()
+    if not n_points:
+        sums.zero_()  # the mean loss of no points is NaN
+    sum_over_ranks(*gradient, sums)
+    for part in gradient:
+        part.div_(sums[1].to(part))
+
+
 def _is_loader(data: Data) -> bool:
     return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows) and not _is_listed(data)
 
@@ -380,16 +401,27 @@ def _rows(data: Data) -> Rows:
     return data if isinstance(data, Rows) else Rows(data)  # type: ignore[arg-type]  # an array or a path
 
 
-def _batches(data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None) -> RowBatches | LoaderBatches:
+def _batches(
+    data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None
+) -> RowBatches | LoaderBatches | PassBatches:
+    if n_ranks() > 1 and (isinstance(data, LoaderRows) or _is_loader(data)):
+        raise ValueError("several processes cannot share a loader; give a file or an array that all of them can read")
+    if isinstance(data, LoaderRows):
+        _check_nothing_held_out(options)
+        return PassBatches(data, options.batch_size, options.seed, weights)
     if not _is_loader(data):
         one_in = round(1 / options.validation_fraction) if options.validation_fraction else 0
         rows = _rows(data)
         return RowBatches(rows, options.batch_size, options.seed, one_in, weights)
     if weights is not None:
         raise ValueError("rows of a loader have no numbers to find their weights by; give an array or a file, or no weights")
+    _check_nothing_held_out(options)
+    return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
+
+
+def _check_nothing_held_out(options: TrainingOptions) -> None:
     if options.validation_fraction:
         raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
-    return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
 
 
 def _fingerprint(
@@ -420,4 +452,5 @@ def _digest(tensors: Iterable[Tensor]) -> str:
 
 
 def _progress(options: TrainingOptions) -> "tqdm[Any]":
-    return tqdm(total=options.epoch_num, disable=options.verbose != 1, unit="epoch", desc=f"quadrics, {options.constraint}")
+    hidden = options.verbose != 1 or rank() > 0
+    return tqdm(total=options.epoch_num, disable=hidden, unit="epoch", desc=f"quadrics, {options.constraint}")

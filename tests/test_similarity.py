@@ -25,8 +25,10 @@ from pyod_quadric import (
     robust_similarity,
     threshold_table,
 )
+from pyod_quadric.cutoffs import cutoffs_at_shares
+from pyod_quadric.half_half import _half_of_identities
 from pyod_quadric.identification import n_genuine_pairs
-from pyod_quadric.similarity import SCORED_ROWS, _half_of_identities, cutoffs_at_shares
+from pyod_quadric.similarity import SCORED_ROWS
 from tests import reference
 
 INF = float("inf")

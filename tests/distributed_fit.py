@@ -1,0 +1,81 @@
+"""Run by torchrun in test_distributed.py: fit in a process group, and write what came of it."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pyod_quadric import QuadricDetector, TrainingOptions, random_quadrics, train
+from pyod_quadric import training as module
+
+
+def rows(n=301, d=6):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(n, d))
+    points[:, 0] = points[:, 1] ** 2 + 0.05 * points[:, 0]
+    return points + 3
+
+
+SETTINGS = {
+    "default": {},
+    "few rows": {"n_components": 3},
+    "normalised": {"normalize": True},
+    "penalty": {"epoch_num": 3, "batch_size": 32, "n_quadrics": 4, "lr": 0.001},
+    "stiefel": {"epoch_num": 3, "batch_size": 32, "n_quadrics": 4, "lr": 0.001, "constraint": "stiefel"},
+    "paper": {"score_function": "mean_distance", "epoch_num": 2, "batch_size": 7, "n_quadrics": 3, "validation_fraction": 0.2},
+}
+
+
+def data_of(name):
+    return rows(20, 30) if name == "few rows" else rows()
+
+
+def fits(folder):
+    """Fit with all settings, and let every process write its numbers."""
+    np.save(folder + f"/rows-{dist.get_rank()}.npy", rows())
+    found = {}
+    for name, settings in SETTINGS.items():
+        data = data_of(name) if name != "default" else folder + f"/rows-{dist.get_rank()}.npy"
+        detector = QuadricDetector(**settings).fit(data)
+        frame = None if detector.quadrics_ is None else detector.quadrics_.quadratic.double().numpy().tobytes().hex()
+        found[name] = {"scores": detector.decision_scores_.tolist(), "frame": frame, "threshold": float(detector.threshold_)}
+        found[name]["held_out_loss"] = detector.history_["held_out_loss"]
+    try:
+        QuadricDetector().fit([float("nan")] * 3 if dist.get_rank() else [[1.0, float("nan")]] * 3)
+    except ValueError:
+        found["refused"] = True
+    return found
+
+
+def killed(folder):
+    """Train with checkpoints; where a file says so, the second process kills itself in the middle, once."""
+    once = Path(folder, "kill")
+    step = module._Run._step
+    n_steps = 0
+
+    def dying(run, points):
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps == 13 and dist.get_rank() == 1 and once.exists():
+            once.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(run, points)
+
+    module._Run._step = dying
+    start = random_quadrics(3, 6, torch.Generator().manual_seed(0), dtype=torch.float64)
+    options = TrainingOptions(epoch_num=3, batch_size=32, lr=0.01, checkpoint=folder + "/run.ckpt", checkpoint_steps=5)
+    trained = train(rows() - 3, start, options)
+    return {"frame": trained.quadrics.quadratic.numpy().tobytes().hex(), "n_steps": n_steps}
+
+
+if __name__ == "__main__":
+    what, folder = sys.argv[1:]
+    dist.init_process_group("gloo")
+    results = {"fits": fits, "killed": killed}[what](folder)
+    Path(folder, f"{what}-{dist.get_rank()}.json").write_text(json.dumps(results))
+    dist.destroy_process_group()

@@ -1,0 +1,64 @@
+"""Two real processes fit what one process fits, hold the same numbers, and go on after one of them is killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyod_quadric import QuadricDetector
+from tests.distributed_fit import SETTINGS, data_of
+
+ROOT = Path(__file__).parent.parent
+
+
+def torchrun(folder, what, *arguments):
+    """Run the script in two processes, and return what each of them has written."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", *arguments]
+    # Restarted workers sometimes wait for ever for the store of the agent, so they get one of their own.
+    store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | store
+    run = subprocess.run(
+        [*command, "-m", "tests.distributed_fit", what, str(folder)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return [json.loads((folder / f"{what}-{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    return torchrun(tmp_path_factory.mktemp("fits"), "fits")
+
+
+def test_both_processes_hold_the_same_numbers(both):
+    assert both[0] == both[1]
+    assert both[0]["refused"]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_processes_fit_what_one_does(both, name):
+    alone = QuadricDetector(**SETTINGS[name]).fit(data_of(name))
+    found = both[0][name]
+    np.testing.assert_allclose(found["scores"], alone.decision_scores_, rtol=1e-5)
+    assert found["threshold"] == pytest.approx(alone.threshold_, rel=1e-5)
+    np.testing.assert_allclose(found["held_out_loss"], alone.history_["held_out_loss"], rtol=1e-5)
+
+
+def test_after_a_kill_training_goes_on_from_the_checkpoint(tmp_path):
+    whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
+    whole.mkdir()
+    interrupted.mkdir()
+    expected = torchrun(whole, "killed")
+    (interrupted / "kill").touch()
+    found = torchrun(interrupted, "killed", "--max-restarts=1")
+    assert not (interrupted / "kill").exists()  # it was killed
+    assert found[0]["frame"] == found[1]["frame"] == expected[0]["frame"]
+    assert found[0]["n_steps"] < expected[0]["n_steps"] == 30  # 10 batches in each of 3 epochs, and the first ones were kept
