@@ -33,6 +33,19 @@ def test_ensemble_example_with_files(tmp_path):
     assert means["Classical"]["average"] > 0.8
 
 
+@pytest.mark.filterwarnings("ignore:y should not be presented in unsupervised learning", r"ignore:(?s).*silent.*are not used")
+@pytest.mark.filterwarnings("ignore:UNK does not have a predefined code")  # SUOD's list of names has only PyOD's
+def test_ensemble_models_example(capsys):
+    for package in ("combo", "suod", "xgboost", "pythresh"):
+        pytest.importorskip(package)
+    from examples import ensemble_models_example
+
+    figures = ensemble_models_example.main(n_jobs=1)
+    assert len(figures) == 6
+    assert min(figures.values()) > 0.8
+    assert capsys.readouterr().out.count("ROC:") == 6
+
+
 def test_penalty_and_manifold_agree(tmp_path, capsys):
     picture = tmp_path / "picture.png"
     found = penalty_vs_manifold_example.main(picture, n=400, epoch_num=10)
@@ -58,4 +71,4 @@ def test_gallery(tmp_path):
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert len(titles) == 7
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert not plt.get_fignums()
+    assert figure.number not in plt.get_fignums()  # it is closed

@@ -113,6 +113,12 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     -------
     matplotlib.axes.Axes
         That of the losses.
+
+    Examples
+    --------
+    >>> ax = plot_history({"loss": [0.5, 0.2, 0.1]})
+    >>> ax.get_xlabel()
+    'epoch'
     """
     loss = np.asarray(history["loss"], dtype=float)
     if len(loss) == 0:
@@ -157,6 +163,12 @@ def plot_scores(
         1 for rows that are known to be outliers, to be drawn apart.
     bins : int, default=50
     ax : matplotlib Axes, optional
+
+    Examples
+    --------
+    >>> ax = plot_scores([1.0, 2.0, 3.0, 9.0], threshold=5.0)
+    >>> ax.get_legend().get_texts()[-1].get_text()
+    'threshold 5, 1 rows above'
     """
     scores = np.asarray(scores, dtype=float)
     if ax is None:
@@ -192,6 +204,13 @@ def plot_distances(
     row_names : sequence, optional
         One for each row; by default they are numbered.
     ax : matplotlib Axes, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ax = plot_distances(np.array([[0.1, 0.2], [0.0, 0.9]]), row_names=["first", "second"])
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('quadric', 'row')
     """
     distances = np.asarray(distances)
     if distances.ndim != 2 or not distances.size:
@@ -242,6 +261,15 @@ def plot_quadrics(
         The fineness: the cells of an edge of the box; 200 in the plane, 24 in space by default.
     ax : matplotlib Axes, optional
         With ``projection="3d"`` for three features.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric import Quadrics
+    >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
+    >>> ax = plot_quadrics(circle, [[0.6, 0.8], [0.0, 0.0]], labels=[0, 1], bounds=[[-2, -2], [2, 2]])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['quadric 0', '1 inliers', '1 outliers']
     """
     quadrics, names = _strongest(model, most)
     d = quadrics.n_features

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyod.models.embedding import EmbeddingOD
-from pyod.models.feature_bagging import FeatureBagging
 from pyod.models.knn import KNN
 from pyod.models.lscp import LSCP
 from pyod.models.ts_od import TimeSeriesOD
@@ -105,6 +104,9 @@ def test_lscp():
 
 
 def test_feature_bagging():
+    pytest.importorskip("combo")
+    from pyod.models.feature_bagging import FeatureBagging
+
     rows, new = (np.hstack([part, np.random.default_rng(len(part)).normal(size=(len(part), 2))]) for part in (X, TEST))
     bagging = FeatureBagging(QuadricDetector(), n_estimators=4, random_state=0).fit(rows)
     assert len({len(features) for features in bagging.estimators_features_}) > 1  # of different widths

@@ -164,7 +164,8 @@ def test_surfaces_and_the_curve_in_which_they_meet(space):
     order = torch.tensor(space.quadric_weights_).argsort(descending=True)[:2]
     (surface,), (curve,) = of_kind(ax, Poly3DCollection), of_kind(ax, Line3DCollection)
     quadrics = space.input_quadrics_[order]
-    faces = torch.tensor(np.asarray(surface._faces)).reshape(-1, 3)
+    faces = surface._faces.reshape(-1, 3) if hasattr(surface, "_faces") else surface._vec[:3].T  # matplotlib before 3.10
+    faces = torch.tensor(np.asarray(faces))
     assert second_order_distance(faces, quadrics).amin(dim=1).max() < 1e-9
     points = torch.tensor(np.concatenate(curve._segments3d))
     assert second_order_distance(points, quadrics).max() < 1e-9
@@ -205,6 +206,7 @@ def test_what_cannot_be_drawn_is_refused(flat, space):
 
 
 def test_each_draws_on_the_given_axes(flat, space):
+    plt.close("all")  # what others have left open
     figure = plt.figure()
     draw = {
         "history": lambda ax: plot_history(flat.history_, ax=ax),
