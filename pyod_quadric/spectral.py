@@ -26,6 +26,7 @@ from pyod_quadric._packing import features_of_packed_size, pack_outer, packed_si
 from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
 
 SpectralInnerProduct = Literal["hs", "coefficient", "gradient"]
+N_STRIPES = 4  # of a symmetric product; each is a product of its own, so that they must not be too thin
 
 
 def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInnerProduct = "hs") -> Quadrics:
@@ -92,8 +93,17 @@ def add_feature_products(total: Tensor, block: Tensor, weights: Tensor | None = 
     roots = block.new_ones(len(block), 1) if weights is None else weights.to(block).sqrt()[:, None]
     for part, root in zip(torch.split(block, n_rows), torch.split(roots, n_rows), strict=True):
         part, root = part.to(torch.float64), root.to(torch.float64)
-        features = torch.cat([pack_outer(part), part, torch.ones_like(root)], dim=1) * root
-        total.addmm_(features.T, features)
+        _add_gram(total, torch.cat([pack_outer(part), part, torch.ones_like(root)], dim=1) * root)
+
+
+def _add_gram(total: Tensor, features: Tensor) -> None:
+    """Add ``FᵀF`` for features F (n, D) to a total (D, D): stripes of one triangle, and the other one by symmetry."""
+    size = -(-len(total) // N_STRIPES)
+    for start in range(0, len(total), size):
+        stop = start + size
+        stripe = features[:, start:stop].T @ features[:, start:]
+        total[start:stop, start:] += stripe
+        total[stop:, start:stop] += stripe[:, size:].T
 
 
 def _coefficient_fit(points: Tensor, n_quadrics: int, _: SpectralInnerProduct, eps: float) -> Quadrics:

@@ -120,10 +120,12 @@ def test_norms_are_dropped_only_where_that_is_better():
     assert not fitted(rows).model.coordinates.normalize
 
 
-def test_normalised_models_do_not_see_norms():
+def test_normalised_models_see_norms_by_their_logarithms_alone():
     model = fitted(embeddings(), normalize=True).model
     points = torch.tensor(embeddings(seed=1))
-    np.testing.assert_allclose(model.score(7 * points), model.score(points), rtol=1e-9)
+    added = model.lengths.squared_deviations(7 * points) - model.lengths.squared_deviations(points)
+    assert (added > 0).all()
+    np.testing.assert_allclose(model.score(7 * points) - added, model.score(points), rtol=1e-9)
     np.testing.assert_allclose(model.quadric_distances(7 * points), model.quadric_distances(points), rtol=1e-6, atol=1e-9)
 
 
