@@ -352,7 +352,7 @@ def _draw_surfaces(ax: Any, quadrics: Quadrics, names: Sequence[str], box: Tenso
     pairs = combinations(range(len(quadrics)), 2)
     curves = [intersection_curve(quadrics[torch.tensor(pair)], box, 2 * n_cells).numpy() for pair in pairs]
     if any(map(len, curves)):
-        style = {"colors": "black", "linewidths": 2, "zorder": 3, "label": "where they meet"}
+        style = {"colors": "black", "linewidths": 2, "zorder": 3, "label": "where two meet"}
         ax.add_collection3d(Line3DCollection(list(np.concatenate(curves)), **style))
     ax.computed_zorder = False  # points lie over the surfaces, curves over both
 
