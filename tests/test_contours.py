@@ -23,7 +23,7 @@ def quadric(quadratic, linear, constant):
 
 @st.composite
 def single(draw, d):
-    polynomial = draw(symmetric(d)), draw(integers(d)), draw(st.integers(-3, 3)) + 0.37  # no corner is on it
+    polynomial = draw(symmetric(d)), draw(integers(d)), draw(st.integers(-3, 3)) + math.sqrt(2) / 3  # no corner is on it
     return quadric(*polynomial)
 
 
