@@ -33,6 +33,8 @@ The modules, from the ground up; each imports only from those above it:
     working coordinates, in which everything is equivariant
 ``batches``
     rows from arrays, memory maps, files and loaders
+``atomic``
+    files that are whole or not there
 ``checkpoints``
     states of a run that survive a kill
 ``training``
@@ -47,12 +49,16 @@ The modules, from the ground up; each imports only from those above it:
     how many quadrics, by the variances along principal axes
 ``reservoir``
     a sample of a stream
+``files``
+    fitted detectors as files without code
+``export``
+    the fitted score as a torch module and as an ONNX graph
+``threads``
+    no more threads than cores where joblib runs several fits
 ``contours``
     zero sets in the plane and in space, in pieces
 ``plotting``
     pictures
-``threads``
-    no more threads than cores where joblib runs several fits
 ``identification``
     :func:`identification_rate`: genuine pairs found at a rate of false ones, tile by tile
 ``similarity``

@@ -7,13 +7,14 @@ Reading executes no code: torch loads tensors and plain containers only.
 
 import hashlib
 import io
-import os
 import pickle
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from pyod_quadric.atomic import write_atomically
 
 MAGIC = b"pyod-quadric checkpoint 1\n"
 HEADER = len(MAGIC) + 64 + 1  # with the SHA-256 in hexadecimal and a line break
@@ -24,19 +25,9 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getbuffer()
-    temporary = path.with_name(path.name + ".writing")
-    try:
-        with temporary.open("wb") as file:
-            file.write(MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n")
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists() and _is_sound(path):  # a damaged file must not take the place of a sound one
-            path.replace(_previous(path))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _flush_directory(path.parent)
+    head = MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n"
+    sound = path.exists() and _is_sound(path)  # a damaged file must not take the place of a sound one
+    write_atomically(path, [head, content], keep=_previous(path) if sound else None)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -93,13 +84,3 @@ def _read_one(path: Path) -> dict[str, Any]:
 
 def _previous(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
-
-
-def _flush_directory(directory: Path) -> None:
-    """Make a rename durable, where the system lets a directory be opened."""
-    if os.name == "posix":
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -1,10 +1,12 @@
 """The detector: PyOD's interface to a fitted model."""
 
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -15,11 +17,14 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 
 from pyod_quadric._version import __version__
+from pyod_quadric.atomic import write_atomically
 from pyod_quadric.batches import Rows, device_of, is_large, large_rows, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.distributed import n_ranks, sum_over_ranks
+from pyod_quadric.export import ScoreModule, onnx_bytes
+from pyod_quadric.files import Saved, from_bytes, read_file, to_bytes
 from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
-from pyod_quadric.model import DISTANCE_FUNCTIONS
+from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
 from pyod_quadric.objective import Distance
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.reservoir import Reservoir
@@ -321,6 +326,109 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             path=None if file_name is None else f"{file_name}.{file_type or 'png'}",
         )
 
+    def save(self, path: str | PathLike[str], *, sample: bool | None = None) -> None:
+        """Write the fitted detector to a file that holds numbers and names and no code; see :mod:`pyod_quadric.files`.
+
+        The file takes the place of an old one at once, when it is complete. The training rows are not in it, so that
+        :meth:`explain_outlier` needs them again. Neither is what belongs to this machine: ``checkpoint`` is None after loading,
+        and ``device`` too, unless it is "cpu". What would need code to be loaded cannot be saved: a thresholder as
+        ``contamination``, a RandomState as ``random_state``.
+
+        Parameters
+        ----------
+        path : path
+        sample : bool, optional
+            Whether to save the sample of rows with which :meth:`partial_fit` goes on after loading. By default it is saved of
+            streams; True saves it after :meth:`fit`, too, and False of no detector, so that there are no rows in the file.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+        >>> detector = QuadricDetector().fit(rows)
+        >>> with TemporaryDirectory() as directory:
+        ...     detector.save(f"{directory}/model.safetensors")
+        ...     loaded = QuadricDetector.load(f"{directory}/model.safetensors")
+        >>> bool((loaded.decision_function(rows) == detector.decision_function(rows)).all())
+        True
+        """
+        check_is_fitted(self, "model_")
+        reservoir: Reservoir | None = getattr(self, "_reservoir", None)
+        if sample and reservoir is None:
+            reservoir = Reservoir(self._seed()).with_rows(self._training_rows()).used()
+        machine = {"checkpoint": None, "device": "cpu" if self.device == "cpu" else None}
+        saved = Saved(
+            parameters=self.get_params(deep=False) | machine,
+            model=self.model_,
+            decision_scores=self.decision_scores_,
+            labels=self.labels_,
+            row_weights=self.row_weights_,
+            threshold=self.threshold_,
+            mean_score=self._mu,
+            std_score=self._sigma,
+            history=self.history_,
+            versions=self.versions_,
+            feature_names=list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            reservoir=None if sample is False else reservoir,
+        )
+        content = to_bytes(saved)
+        self._options()  # raises where a loaded detector could not be fitted again
+        write_atomically(Path(path), [content])
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a detector that :meth:`save` has written; nothing in the file is run.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, was written by another program or by a newer format, or if anything in it is not as
+            :meth:`save` writes it.
+        """
+        try:
+            return cls._from_saved(from_bytes(read_file(path)))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+    def to_module(self) -> ScoreModule:
+        """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
+
+        Preprocessing is included, gradients flow through it, and its numbers are buffers, so that it can follow an encoder. It
+        computes in float64 unless ``float()`` makes it faster and less exact; see :class:`pyod_quadric.export.ScoreModule`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import torch
+        >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+        >>> detector = QuadricDetector().fit(rows)
+        >>> model = torch.nn.Sequential(torch.nn.Linear(5, 3), detector.to_module())
+        >>> model(torch.zeros(2, 5)).shape
+        torch.Size([2])
+        """
+        check_is_fitted(self, "model_")
+        return ScoreModule(self.model_)
+
+    def to_onnx(self, path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> None:
+        """Write the fitted score as an ONNX graph, with the packages of the ``onnx`` extra.
+
+        The graph, of opset 18, takes ``rows`` (n, d) of a given type, for any n, and gives ``scores`` (n,), computed in
+        float64. The properties of the file have ``threshold_`` (as "threshold": higher scores are those of outliers), the names
+        of the features as JSON, if there are any ("feature_names"), and ``versions_``.
+
+        Parameters
+        ----------
+        path : path
+        dtype : torch.dtype, default=torch.float32
+            The type of the rows.
+        """
+        module = self.to_module()
+        metadata = {"threshold": repr(float(self.threshold_)), **self.versions_}
+        if hasattr(self, "feature_names_in_"):
+            metadata["feature_names"] = json.dumps(list(self.feature_names_in_))
+        write_atomically(Path(path), [onnx_bytes(module, metadata, dtype)])
+
     @property
     def input_quadrics_(self) -> Quadrics | None:
         """The quadrics as polynomials of the (normalised) input: m matrices of size d × d, made anew each time."""
@@ -345,11 +453,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _fit(self, rows: Rows) -> None:
         options = self._options()
         fitted: Fitted = fit_model(rows, options, device_of(self.device))
-        self.model_ = fitted.model
-        self.quadrics_ = fitted.model.quadrics
-        self.n_quadrics_ = 0 if self.quadrics_ is None else len(self.quadrics_)
-        weights = fitted.model.weights
-        self.quadric_weights_ = None if weights is None else weights.numpy()
+        self._set_model(fitted.model)
         self.row_weights_ = fitted.row_weights
         self.history_ = {name: fitted.history.get(name, []) for name in HISTORY_NAMES}
         self.versions_ = {"torch_version": str(torch.__version__), "pyod_quadric_version": __version__}
@@ -359,6 +463,39 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if np.ptp(self.decision_scores_) <= 8 * torch.finfo(rows.dtype).eps * np.max(self.decision_scores_):
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._process_decision_scores()
+
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> Self:
+        unknown = saved.parameters.keys() - cls().get_params(deep=False).keys()
+        if unknown:
+            raise ValueError(f"{sorted(unknown)} are no parameters of {cls.__name__}")
+        if saved.parameters.get("checkpoint") is not None or saved.parameters.get("device") not in (None, "cpu"):
+            raise ValueError("a file must not choose where this machine computes or writes: checkpoint and device")
+        detector = cls(**saved.parameters)
+        try:
+            detector._options()
+        except (TypeError, OverflowError) as error:
+            raise ValueError(str(error)) from error
+        detector._set_model(saved.model)
+        detector.row_weights_ = saved.row_weights
+        detector.history_ = saved.history
+        detector.versions_ = saved.versions
+        detector.decision_scores_, detector.labels_ = saved.decision_scores, saved.labels
+        detector.threshold_ = np.float64(saved.threshold)
+        detector._mu, detector._sigma = np.float64(saved.mean_score), np.float64(saved.std_score)
+        detector._set_n_classes(None)
+        detector.n_features_in_ = len(saved.model.coordinates.mean)
+        if saved.feature_names is not None:
+            detector.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        if saved.reservoir is not None:
+            detector._reservoir = saved.reservoir
+        return detector
+
+    def _set_model(self, model: Model) -> None:
+        self.model_ = model
+        self.quadrics_ = model.quadrics
+        self.n_quadrics_ = 0 if model.quadrics is None else len(model.quadrics)
+        self.quadric_weights_ = None if model.weights is None else model.weights.numpy()
 
     def _partial_fit(self, X: ArrayLike) -> None:
         first = not hasattr(self, "model_")

@@ -49,7 +49,7 @@ def first_order_distance(points: Tensor, quadrics: Quadrics) -> Tensor:
             [   inf]])
     """
     values, gradient_norms = quadrics.values_and_gradient_norms(points)
-    return _ratio(values.abs(), gradient_norms)
+    return ratio(values.abs(), gradient_norms)
 
 
 def second_order_distance(points: Tensor, quadrics: Quadrics) -> Tensor:
@@ -102,10 +102,10 @@ def second_order_from(values: Tensor, gradient_norms: Tensor, hs_norms: Tensor) 
     curved = (absolute > 0) & (hs_norms > 0)
     root = 2 * torch.where(curved, absolute, 1).sqrt() * torch.where(hs_norms > 0, hs_norms, 1).sqrt()
     hypotenuse = torch.where(curved, torch.hypot(gradient_norms, root), gradient_norms)
-    return _ratio(2 * absolute, gradient_norms + hypotenuse)
+    return ratio(2 * absolute, gradient_norms + hypotenuse)
 
 
-def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     """Divide non-negative numbers with 0 / 0 = 0 and, off zero, x / 0 = inf, both without NaN in the gradient."""
     positive = denominator > 0
     quotient = numerator / torch.where(positive, denominator, 1)

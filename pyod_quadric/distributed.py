@@ -73,7 +73,8 @@ def on_first_rank(function: Callable[[], T]) -> T:
 def on_device(part: Any, device: torch.device, copy: bool = False) -> Any:
     """Return a tensor, or a dataclass, tuple or list with tensors in it, on a device; with ``copy`` in memory of its own."""
     if isinstance(part, Tensor):
-        return part.to(device, copy=copy)
+        order = torch.contiguous_format if copy else torch.preserve_format  # as from a file, so that rounding is the same
+        return part.to(device, copy=copy, memory_format=order)
     if isinstance(part, list | tuple):
         parts = [on_device(item, device, copy) for item in part]
         return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)

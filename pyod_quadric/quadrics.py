@@ -255,7 +255,7 @@ def hs_norm(quadratic: Tensor) -> Tensor:
 
 def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor, buffer: Tensor | None = None) -> Tensor:
     """Return ``A_k x_i + b_k / 2``, shape (n, m, d)."""
-    shape = len(points), *linear.shape
+    shape = points.shape[0], *linear.shape  # len() would be a fixed number in a traced graph
     out = None if buffer is None else buffer.narrow(0, 0, math.prod(shape)).view(len(points), linear.numel())
     # The matrices are symmetric, so their rows stacked to (m d, d) serve as the transposed factor without a copy.
     return torch.addmm(linear.flatten() / 2, points, quadratic.flatten(0, 1).T, out=out).view(shape)

@@ -26,21 +26,10 @@ ORDER = [
         "lengths",
         "linear",
     ),
-    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "checkpoints", "training"),
-    *(
-        "model",
-        "evidence",
-        "fitting",
-        "spectrum",
-        "reservoir",
-        "threads",
-        "contours",
-        "plotting",
-        "comparisons",
-        "identification",
-        "cutoffs",
-    ),
-    *("half_half", "similarity", "detector", "adengine", "__init__"),
+    *("spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic", "checkpoints"),
+    *("training", "model", "evidence", "fitting", "spectrum", "reservoir", "files", "export"),
+    *("threads", "contours", "plotting", "comparisons"),
+    *("identification", "cutoffs", "half_half", "similarity", "detector", "adengine", "__init__"),
 ]
 # Packages that a single module may import.
 ONLY = {

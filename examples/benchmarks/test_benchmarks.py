@@ -148,6 +148,24 @@ def test_cost(tmp_path, capsys):
     assert all(0 < number < math.inf for number in numbers(results))
 
 
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")  # of torch, to itself
+def test_export(tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    from examples.benchmarks import export
+
+    export.main(tmp_path, fast=True)
+    results = files(tmp_path, "export")
+    assert "| onnxruntime |" in capsys.readouterr().out
+    (result,) = results["results"]
+    assert all(0 < number < math.inf for number in numbers(result["seconds"]))
+    assert result["files"]["onnx"] > 1000
+    exact = {
+        name: error for name, error in result["relative_error"].items() if name in ("module", "torch.export", "onnxruntime")
+    }
+    assert len(exact) == 3
+    assert max(exact.values()) < 1e-10
+
+
 def test_cost_expects_a_power_of_the_rows():
     earlier = [cost.Timing("", n, 2, fit_seconds=n**2 / 1e6, score_seconds=1.0) for n in (1000, 2000)]
     assert cost.expected(earlier, 8000) == pytest.approx((64, 1))

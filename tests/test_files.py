@@ -1,0 +1,542 @@
+"""A file gives back the detector that was saved, bit for bit, and no other file gives a detector that does not work."""
+
+import copy
+import json
+import pickle
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
+from sklearn.base import clone
+
+from pyod_quadric import QuadricDetector, Quadrics, files, random_quadrics
+from pyod_quadric.files import FORMAT_VERSION, from_bytes, read_file, with_checksum
+from pyod_quadric.reservoir import Reservoir
+from tests.elsewhere import DEVICE, Elsewhere
+from tests.test_detector import TEST, WAYS, X
+from tests.test_training import global_states
+
+
+def saved(fitted, **options):
+    with tempfile.TemporaryDirectory() as directory:
+        fitted.save(Path(directory) / "model", **options)
+        return (Path(directory) / "model").read_bytes()
+
+
+def loaded(content):
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "model").write_bytes(content)
+        return QuadricDetector.load(Path(directory) / "model")
+
+
+def assert_same(found, expected):
+    """Compare two values and all that is in them, bit for bit."""
+    assert type(found) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        assert (found.dtype, found.device, found.stride()) == (expected.dtype, expected.device, expected.stride())
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(expected, np.ndarray | np.generic):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    elif isinstance(expected, float):
+        np.testing.assert_equal(found, expected)
+    elif isinstance(expected, dict | list):
+        assert len(found) == len(expected)
+        for place in expected if isinstance(expected, dict) else range(len(expected)):
+            assert_same(found[place], expected[place])
+    elif hasattr(expected, "__dict__"):
+        assert_same(vars(found), vars(expected))
+    else:
+        assert found == expected
+
+
+def state(fitted):
+    return {name: value for name, value in vars(fitted).items() if name != "_rows"}
+
+
+# Round trips
+
+
+@st.composite
+def fitted_detectors(draw):
+    """Draw a detector, the rows that it was fitted to, and rows to score."""
+    n, d = draw(st.integers(3, 40)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    rows, test = (rng.normal(size=(n, d)).astype(dtype) ** 3 + 1 for _ in range(2))
+    parameters = {
+        "score_function": draw(st.sampled_from(["combined", "quadrics", "linear", "mean_distance"])),
+        "distance": draw(st.sampled_from(["second_order", "first_order", "algebraic"])),
+        "normalize": draw(st.sampled_from([True, False, "auto"])) if d > 1 else False,
+        "n_components": draw(st.sampled_from(["auto", None, 1, np.int64(1), 0.5])),
+        "epoch_num": draw(st.sampled_from([0, 2])),
+        "contamination": draw(st.sampled_from([0.1, 0.5])),
+        "random_state": draw(st.sampled_from([None, 0, 2**32 - 1])),
+        "device": draw(st.sampled_from([None, "cpu"])),
+        "n_quadrics": 1,
+    }
+    fit = getattr(QuadricDetector(**parameters), draw(st.sampled_from(["fit", "partial_fit"])))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "all training rows have the same score")  # where no quadric has a say
+        return fit(rows), test
+
+
+@settings(max_examples=20)
+@given(fitted_detectors())
+def test_everything_comes_back_bit_for_bit(drawn):
+    fitted, test = drawn
+    again = loaded(saved(fitted))
+    assert again.get_params() == fitted.get_params()
+    assert_same(state(again), state(fitted) | again.get_params())  # numbers of NumPy may come back as Python's
+    for method in ("decision_function", "predict", "quadric_distances", "explain"):
+        np.testing.assert_array_equal(getattr(again, method)(test), getattr(fitted, method)(test))
+    assert saved(again) == saved(fitted)
+    assert clone(again).get_params() == fitted.get_params()
+
+
+@pytest.mark.parametrize("way", ["closed form", "mean distance", "stiefel"])
+def test_loaded_detectors_do_what_saved_ones_do(way):
+    frame = pandas.DataFrame(X, columns=["x", "y", "z"])
+    fitted = QuadricDetector(**WAYS[way]).fit(frame)
+    again = loaded(saved(fitted))
+    test = pandas.DataFrame(TEST, columns=["x", "y", "z"])
+    np.testing.assert_array_equal(again.predict_proba(test, "unify"), fitted.predict_proba(test, "unify"))
+    np.testing.assert_array_equal(again.predict_confidence(test), fitted.predict_confidence(test))
+    np.testing.assert_array_equal(again.project(test[:10]), fitted.project(test[:10]))
+    assert list(again.feature_names_in_) == ["x", "y", "z"]
+    with pytest.raises(ValueError, match="feature names"):
+        again.decision_function(test[["z", "y", "x"]])
+    np.testing.assert_array_equal(clone(again).fit(frame).decision_scores_, fitted.decision_scores_)
+
+
+def test_rows_in_another_order_in_memory_come_back_alike():
+    rows = np.asfortranarray(np.random.default_rng(0).normal(size=(60, 90)))  # fewer rows than features
+    fitted = QuadricDetector().fit(rows)
+    again = loaded(saved(fitted))
+    assert_same(state(again), state(fitted))
+    np.testing.assert_array_equal(again.decision_function(rows), fitted.decision_scores_)
+
+
+def test_given_quadrics_come_back():
+    start = random_quadrics(2, 3, torch.Generator().manual_seed(0), torch.float64)
+    fitted = QuadricDetector(init=start, n_components=None, epoch_num=1).fit(X)
+    again = loaded(saved(fitted))
+    assert isinstance(again.init, Quadrics)
+    assert_same(again.init, start)
+    np.testing.assert_array_equal(clone(again).fit(X).decision_scores_, fitted.decision_scores_)
+
+
+def test_loaded_detectors_go_through_the_files_of_others(tmp_path):
+    again = loaded(content())
+    assert_same(state(pickle.loads(pickle.dumps(again))), state(again))
+    joblib.dump(again, tmp_path / "joblib")
+    assert_same(state(joblib.load(tmp_path / "joblib")), state(again))
+    persistence = pytest.importorskip("pyod.utils.persistence", reason="PyOD has it from 3.5 on")
+    persistence.save(again, tmp_path / "pyod", metadata=again.versions_)
+    assert_same(state(persistence.load(tmp_path / "pyod", trusted=True)), state(again))
+
+
+def test_loading_unpickles_nothing(monkeypatch):
+    fitted = QuadricDetector().fit(X)
+    content = saved(fitted)
+
+    def refuse(*_, **__):
+        raise AssertionError("unpickled")
+
+    for place in ("pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load", "joblib.load"):
+        monkeypatch.setattr(place, refuse)
+    np.testing.assert_array_equal(loaded(content).decision_function(TEST), fitted.decision_function(TEST))
+
+
+def test_files_are_safetensors_that_others_can_read(tmp_path):
+    fitted = QuadricDetector().fit(X)
+    fitted.save(tmp_path / "model.safetensors")
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata()["format_version"] == str(FORMAT_VERSION) == "1"
+        torch.testing.assert_close(file.get_tensor("quadrics.quadratic"), fitted.quadrics_.quadratic, rtol=0, atol=0)
+        assert json.loads(file.metadata()["detector"])["parameters"]["contamination"] == 0.1
+
+
+def test_global_state_is_left_alone(tmp_path):
+    fitted = QuadricDetector().fit(X)
+    before = global_states()
+    fitted.save(tmp_path / "model")
+    QuadricDetector.load(tmp_path / "model")
+    assert global_states() == before
+
+
+def test_only_fitted_detectors_can_be_saved(tmp_path):
+    with pytest.raises(Exception, match="not fitted"):
+        QuadricDetector().save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+# What belongs to the machine, and what would be code
+
+
+def test_fitted_on_a_device_and_loaded_on_a_cpu():
+    with Elsewhere():
+        fitted = QuadricDetector(device=DEVICE).fit(X)
+    again = loaded(saved(fitted))
+    assert again.device is None
+    np.testing.assert_allclose(again.decision_function(X), fitted.decision_scores_, rtol=1e-12)
+    fitted.set_params(device="cuda:1")
+    assert loaded(saved(fitted)).device is None
+
+
+def test_checkpoints_are_not_of_the_file(tmp_path):
+    fitted = QuadricDetector(epoch_num=1, checkpoint=tmp_path / "run.ckpt", n_quadrics=1).fit(X)
+    assert loaded(saved(fitted)).get_params() == fitted.get_params() | {"checkpoint": None}
+
+
+class Thresholder:
+    def fit(self, scores):
+        self.labels_, self.thresh_ = (scores > 3).astype(int), 3.0
+
+
+@pytest.mark.parametrize(
+    ("parameter", "kind"),
+    [("random_state", np.random.RandomState(0)), ("contamination", Thresholder())],
+    ids=["random_state", "contamination"],
+)
+def test_what_would_need_code_is_not_saved(tmp_path, parameter, kind):
+    fitted = QuadricDetector(**{parameter: kind}).fit(X)
+    with pytest.raises(
+        ValueError, match=rf"files hold no code, so {parameter} must be .*, got {type(kind).__name__}; change it"
+    ):
+        fitted.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    fitted.set_params(**{parameter: 0.1 if parameter == "contamination" else 0}).save(tmp_path / "model")
+    np.testing.assert_array_equal(QuadricDetector.load(tmp_path / "model").decision_scores_, fitted.decision_scores_)
+
+
+def test_bad_parameters_are_noticed_when_saving(tmp_path):
+    fitted = QuadricDetector().fit(X).set_params(epoch_num=-1)
+    with pytest.raises(ValueError, match="epoch_num must be at least 0"):
+        fitted.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+# Streams
+
+
+def test_streams_go_on_after_loading():
+    stream = QuadricDetector().partial_fit(X).partial_fit(TEST[:5])
+    again = loaded(saved(stream))
+    for chunk in (TEST[5:10], TEST[10:]):
+        assert_same(state(again.partial_fit(chunk)), state(stream.partial_fit(chunk)))
+    assert len(again.decision_scores_) == 400
+
+
+def test_a_fit_goes_on_after_loading_if_its_sample_is_saved():
+    fitted = QuadricDetector().fit(X)
+    again = loaded(saved(fitted, sample=True))
+    np.testing.assert_array_equal(again.partial_fit(TEST).decision_scores_, fitted.partial_fit(TEST).decision_scores_)
+
+
+@pytest.mark.parametrize("begin", ["fit", "partial_fit"])
+def test_files_without_a_sample_hold_no_rows(begin):
+    fitted = getattr(QuadricDetector(), begin)(X)
+    content = saved(fitted, sample=False)
+    assert X[50:52].tobytes() not in content
+    assert (X[50:52].tobytes() in saved(fitted)) == (begin == "partial_fit")
+    with pytest.raises(ValueError, match="files do not hold the training rows"):
+        loaded(content).partial_fit(TEST)
+
+
+# Writing
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    QuadricDetector().fit(X).save(path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        QuadricDetector().fit(TEST).save(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+    QuadricDetector().fit(TEST).save(path)
+    assert path.read_bytes() != before
+
+
+# Files that are none
+
+
+@cache
+def content():
+    """Return a small file with everything that a file can have."""
+    rows = pandas.DataFrame(X[:60], columns=["x", "y", "z"])
+    start = random_quadrics(1, 3, torch.Generator().manual_seed(0), torch.float64)
+    return saved(QuadricDetector(epoch_num=1, normalize=True).partial_fit(rows).set_params(init=start))
+
+
+def edited(content, edit):
+    """Return the file after an edit of its header (the document is parsed, too), with a checksum that fits."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"]["detector"] = json.loads(header["__metadata__"]["detector"])
+    edit(header)
+    metadata = header.get("__metadata__")
+    if isinstance(metadata, dict) and "detector" in metadata:
+        metadata["detector"] = json.dumps(metadata["detector"])
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return with_checksum(len(text).to_bytes(8, "little") + text + content[end:])
+
+
+def path_of(tmp_path, content):
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    return path
+
+
+def test_an_edit_of_nothing_changes_nothing():
+    assert_same(state(loaded(edited(content(), lambda header: None))), state(loaded(content())))
+
+
+def change(place, **changes):
+    def edit(header):
+        part = header
+        for name in place:
+            part = part[name]
+        part.update(changes)
+
+    return edit
+
+
+METADATA, DOCUMENT = ["__metadata__"], ["__metadata__", "detector"]
+PARAMETERS, RESERVOIR = [*DOCUMENT, "parameters"], [*DOCUMENT, "reservoir"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (change(METADATA, format_version="2"), "a model of a newer format: 2, where this version of pyod-quadric knows 1"),
+        (change(METADATA, format_version="one"), "the version of its format is 'one'"),
+        (change(METADATA, format="pt"), "not one of a QuadricDetector"),
+        (change(METADATA, detector=3), "is no JSON object"),
+        (change(PARAMETERS, n_quadric=3), r"\['n_quadric'\] are no parameters of QuadricDetector"),
+        (change(PARAMETERS, lr=-1.0), "lr must be positive"),
+        (change(PARAMETERS, lr="fast"), "lr must be a number"),
+        (change(PARAMETERS, lr=[1.0]), "the parameter 'lr' of the file is neither"),
+        (change(PARAMETERS, contamination="auto"), "contamination must be a float"),
+        (change(PARAMETERS, random_state=-1), "between 0 and"),
+        (change(PARAMETERS, checkpoint="/home/somebody/.profile"), "must not choose where this machine computes or writes"),
+        (change(PARAMETERS, device="cuda:0"), "must not choose where this machine computes or writes"),
+        (change(DOCUMENT, threshold=None), "threshold of the file must be a finite number, got None"),
+        (change(DOCUMENT, normalize=1), "normalize of the file must be bool, got 1"),
+        (change(DOCUMENT, distance="euclidean"), "the distance of the file must be one of"),
+        (change(DOCUMENT, complement=-1.0), "the complement of the file must be a positive variance"),
+        (change(DOCUMENT, lengths={"middle": 0.0, "spread": 0.0}), "the spread of lengths in the file must be positive"),
+        (change(DOCUMENT, lengths={"middle": 0.0}), "spread of the file must be a finite number"),
+        (change(DOCUMENT, feature_names=["x", "y"]), "feature_names of the file must be 3 strings"),
+        (change(DOCUMENT, versions={"torch_version": 2}), "versions of the file must be strings"),
+        (change(DOCUMENT, reservoir=None), "half of the sample of a stream"),
+        (change(RESERVOIR, n_seen=61), "has 60 rows, to which"),
+        (change(RESERVOIR, n_used=10**30), "has 60 rows, to which"),
+        (change(["labels"], shape=[2**40, 2**40]), "cannot be read"),
+        (change(["labels"], shape=[11]), "cannot be read"),
+        (change(["labels"], dtype="I8"), "labels of the file does not fit its other tensors: it is torch.int8"),
+        (change(["labels"], data_offsets=[0, 2**50]), "the file was cut off, or something was added"),
+        (change(["labels"], data_offsets=None), "a tensor has no place"),
+        (change(["coordinates.matrix"], shape=[9, 1]), "coordinates.matrix of the file does not fit its other tensors"),
+        (lambda header: header.update(other=header.pop("weights")), r"not those of a detector: \['other'\]"),
+        (lambda header: header.pop("__metadata__") and None, "it has no checksum"),
+    ],
+)
+def test_what_is_wrong_is_said(edit, message, tmp_path):
+    if "no checksum" in message:
+        with pytest.raises(ValueError, match=message):
+            edited(content(), edit)
+        return
+    path = path_of(tmp_path, edited(content(), edit))
+    with pytest.raises(ValueError, match=message) as raised:
+        QuadricDetector.load(path)
+    assert str(raised.value).startswith(f"{path} cannot be loaded: ")
+
+
+def with_numbers(content, name, number):
+    """Return the file with other bytes of the first number of a tensor."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    start = end + json.loads(content[8:end])[name]["data_offsets"][0]
+    new = number if isinstance(number, bytes) else np.float64(number).tobytes()
+    return with_checksum(content[:start] + new + content[start + len(new) :])
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "message"),
+    [
+        ("coordinates.matrix", np.nan, "coordinates.matrix of the file has numbers that no fit gives"),
+        ("linear.mean", np.inf, "linear.mean of the file has numbers"),
+        ("linear.variances", 0.0, "linear.variances of the file has numbers"),
+        ("weights", -1.0, "weights of the file has numbers that no fit gives, from -1"),
+        ("decision_scores", 1e200, "decision_scores of the file has numbers"),
+        ("labels", b"\x02", "labels of the file has numbers"),
+        ("quadrics.constant", np.nan, "quadrics.constant of the file has numbers"),
+        ("quadrics.constant", 1e200, "constant must be finite"),  # in float32
+        ("init.linear", np.nan, "init.linear of the file has numbers"),
+        ("reservoir.rows", np.nan, "reservoir.rows of the file has numbers"),
+    ],
+)
+def test_numbers_that_no_fit_gives_are_noticed(name, number, message):
+    with pytest.raises(ValueError, match=message):
+        from_bytes(with_numbers(content(), name, number))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (b"", "has 0 bytes"),
+        (b"short", "has 5 bytes"),
+        (pickle.dumps({"a": 1}), "no detector's"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(1000), "no detector's"),
+        ((2**62).to_bytes(8, "little") + bytes(1000), "no detector's"),
+        ((10).to_bytes(8, "little") + b"[[[[[[[[[[", "its header is damaged"),
+        ((2).to_bytes(8, "little") + b"[]", "it is no JSON object"),
+        ((10**6).to_bytes(8, "little") + b"[" * 10**6, "its header is damaged"),
+    ],
+)
+def test_files_of_other_programs_are_noticed(tmp_path, other, message):
+    with pytest.raises(ValueError, match=message):
+        QuadricDetector.load(path_of(tmp_path, other))
+
+
+def test_other_safetensors_are_noticed(tmp_path):
+    save_file({"a": torch.ones(3)}, tmp_path / "model")
+    with pytest.raises(ValueError, match="not one of a QuadricDetector"):
+        QuadricDetector.load(tmp_path / "model")
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        QuadricDetector.load(tmp_path / "model")
+
+
+def test_huge_files_are_not_read(tmp_path, monkeypatch):
+    path = path_of(tmp_path, content())
+    with path.open("r+b") as file:
+        file.truncate(2**40)  # a hole: it takes no space on the disk
+    with pytest.raises(ValueError, match="something was added: it has 1099511627776 bytes"):
+        QuadricDetector.load(path)
+    monkeypatch.setattr(files, "MOST_BYTES", len(content()) - 1)
+    with pytest.raises(ValueError, match=f"at most {len(content()) - 1} can be read"):
+        QuadricDetector.load(path_of(tmp_path, content()))
+
+
+# Mutations
+
+STRANGE = [None, True, -1, 0, 1, 2**31, 2**63, 10**40, 0.0, -0.5, 1e308, float("nan"), float("inf"), "", "auto", "F64", [], {}]
+
+
+def flip(rng, content, start=0, stop=None):
+    changed = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        changed[rng.integers(start, stop or len(content))] ^= 1 << rng.integers(8)
+    return bytes(changed)
+
+
+def flipped_header(rng, content):
+    return with_checksum(flip(rng, content, 8, 8 + int.from_bytes(content[:8], "little")))
+
+
+def flipped_numbers(rng, content):
+    return with_checksum(flip(rng, content, 8 + int.from_bytes(content[:8], "little")))
+
+
+def cut(rng, content):
+    start = rng.integers(len(content))
+    return content[:start] + content[start + rng.integers(1, len(content)) :]
+
+
+def insert(rng, content):
+    place, other = rng.integers(len(content) + 1), rng.integers(len(content))
+    added = rng.bytes(rng.integers(1, 20)) if rng.random() < 0.5 else content[other : other + rng.integers(1, 2000)]
+    return content[:place] + added + content[place:]
+
+
+def strange_header(rng, content):
+    """Put something strange anywhere in the header, take something away, or give one thing the place of another."""
+
+    def edit(header):
+        places = []
+
+        def walk(part):
+            for name in part if isinstance(part, dict) else range(len(part)):
+                places.append((part, name))
+                if isinstance(part[name], dict | list):
+                    walk(part[name])
+
+        walk(header)
+        for _ in range(rng.integers(1, 3)):
+            part, name = places[rng.integers(len(places))]
+            other, other_name = places[rng.integers(len(places))]
+            kind = rng.integers(4)
+            try:
+                if kind == 0:
+                    del part[name]
+                elif kind == 1 and isinstance(part[name], int | float):
+                    part[name] += int(rng.integers(-3, 4))
+                elif kind == 2:
+                    part[name] = copy.deepcopy(other[other_name])
+                else:
+                    part[name] = copy.deepcopy(STRANGE[rng.integers(len(STRANGE))])
+            except (KeyError, IndexError):  # it was taken away before
+                continue
+
+    return edited(content, edit)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "count", "always_noticed"),
+    [
+        (flip, 4500, True),
+        (cut, 2000, True),
+        (insert, 2000, True),
+        (flipped_header, 1500, False),
+        (flipped_numbers, 150, False),
+        (strange_header, 1000, False),
+    ],
+)
+def test_no_mutation_gives_a_detector_that_does_not_work(mutate, count, always_noticed):
+    rng = np.random.default_rng(0)
+    accepted = refused = 0
+    for _ in range(count):
+        try:
+            mutated = mutate(rng, content())  # which raises if there is no place for a checksum left
+            found = QuadricDetector._from_saved(from_bytes(mutated))
+        except ValueError:
+            refused += 1
+            continue
+        accepted += 1
+        rows = pandas.DataFrame(TEST[:5, : found.n_features_in_], columns=getattr(found, "feature_names_in_", None))
+        for dtype in (np.float64, np.float32):
+            scores = found.decision_function(rows.astype(dtype))
+            assert scores.shape == (5,)
+            assert np.isfinite(scores).all()
+    assert refused > 0
+    assert accepted == 0 if always_noticed else accepted > 0
+
+
+def test_reading_compares_lengths_before_it_reads_on(tmp_path):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        mutated = cut(rng, content())
+        with pytest.raises(ValueError, match="file"):
+            read_file(path_of(tmp_path, mutated))
+    assert read_file(path_of(tmp_path, content())) == content()
+    assert isinstance(from_bytes(content()).reservoir, Reservoir)
