@@ -33,11 +33,12 @@ ENTRY: dict[str, Any] = {
     ],
     "weaknesses": [
         "With few rows it is a linear detector only: BERT text embeddings, 400 rows: .729 (GMM .734)",
+        "Behind neighbours where rows are in many separate clusters, such as the classes of a small network",
         "Level with neighbours on clean tabular data: .888 (KNN .887)",
         "Slower than detectors that look at one feature at a time",
     ],
     "best_for": "Embeddings of images and text, and tabular data with many features that depend on each other",
-    "avoid_when": "There are missing values, or speed matters more than accuracy",
+    "avoid_when": "There are missing values or many separate clusters, or speed matters more than accuracy",
     "benchmark_refs": [],
     "benchmark_rank": {},
     "paper": {"id": PAPER, "short": "Pavutnitskiy et al., AISTATS 2022"},
