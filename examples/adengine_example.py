@@ -4,8 +4,8 @@ The rows are embeddings of scikit-learn's handwritten digits: a random layer of 
 a few of others are outliers. ADEngine profiles the rows, plans, runs three detectors, and reports; the labels are for the
 evaluation at the end only.
 
-The rows were chosen such that all detectors see the outliers. With many classes among the inliers the choice is not as good: see
-the README.
+The rows were chosen such that all detectors see the outliers. With many classes among the inliers the choice is not as good:
+see the README.
 
 Run it with ``python -m examples.adengine_example``.
 """
