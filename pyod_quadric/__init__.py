@@ -5,6 +5,8 @@ more abnormal the farther it is from them (Pavutnitskiy et al., AISTATS 2022).
 
 The modules, from the ground up; each imports only from those above it:
 
+``distributed``
+    several processes that fit one model together
 ``_packing``
     symmetric matrices as vectors, Hilbert-Schmidt geometry as Euclidean geometry
 ``quadrics``
@@ -19,6 +21,8 @@ The modules, from the ground up; each imports only from those above it:
     the nearest point on an intersection
 ``moments``
     means and covariances that can be added and taken away
+``lengths``
+    lengths of rows that are normalised
 ``linear``
     the linear part: a Mahalanobis distance with variances of held-out rows
 ``spectral``
@@ -31,6 +35,8 @@ The modules, from the ground up; each imports only from those above it:
     where training starts
 ``preprocessing``
     working coordinates, in which everything is equivariant
+``sources``
+    rows on disk, read a part at a time
 ``batches``
     rows from arrays, memory maps, files and loaders
 ``atomic``
@@ -53,19 +59,30 @@ The modules, from the ground up; each imports only from those above it:
     fitted detectors as files without code
 ``export``
     the fitted score as a torch module and as an ONNX graph
+``threads``
+    no more threads than cores where joblib runs several fits
+``contours``
+    zero sets in the plane and in space, in pieces
 ``plotting``
     pictures
+``comparisons``
+    rows that are compared: similarities, rates, scores
 ``identification``
     :func:`identification_rate`: genuine pairs found at a rate of false ones, tile by tile
+``cutoffs``, ``half_half``
+    cutoffs of outlier scores, and what they gain on data that did not choose them
 ``similarity``
     :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
+``adengine``
+    :func:`register`: what PyOD's ADEngine has to know
 ``cli``
     the command ``pyod-quadric``, which imports all of this
 """
 
 from pyod_quadric._version import __version__ as __version__
+from pyod_quadric.adengine import register
 from pyod_quadric.cutoffs import CutoffAtRate, threshold_table
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distances import (
@@ -109,6 +126,7 @@ __all__ = [
     "outlier_scores",
     "principal_spectrum",
     "random_quadrics",
+    "register",
     "robust_similarity",
     "second_order_distance",
     "spectral_fit",

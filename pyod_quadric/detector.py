@@ -28,6 +28,7 @@ from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
 from pyod_quadric.objective import Distance
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.reservoir import Reservoir
+from pyod_quadric.threads import share_of_cores
 from pyod_quadric.training import HISTORY_NAMES, ConstraintName, TrainingOptions
 
 BATCH_ROWS = 4096  # of one block of scoring; more gain nothing
@@ -222,7 +223,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""
-        with self._unless_it_fails():
+        with self._unless_it_fails(), share_of_cores():
             self.__dict__.pop("_reservoir", None)
             self._fit(self._checked(X, reset=True))
         return self
@@ -234,7 +235,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows have become a tenth more. Scores, labels and threshold of the training are those of the sample. After :meth:`fit`
         the stream goes on from its rows. If this fails, an earlier fit stays as it was.
         """
-        with self._unless_it_fails():
+        with self._unless_it_fails(), share_of_cores():
             self._partial_fit(X)
         return self
 
@@ -536,7 +537,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if not isinstance(size, Integral) or int(size) < 1:
             raise ValueError(f"batch_size must be a whole number from 1 on, got {size!r}")
         blocks = moved(rows.blocks(int(size)), device_of(self.device))
-        return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
+        with share_of_cores():
+            return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
 
     def _training_scores(self, rows: Rows) -> NDArray[np.float64]:
         if n_ranks() == 1:

@@ -1,16 +1,30 @@
 """Pictures, each drawn on the given matplotlib Axes, or on a new one, which is returned."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from os import PathLike
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LightSource
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
+from pyod_quadric.contours import intersection_curve, zero_set
+from pyod_quadric.model import Model
+from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.spectrum import Spectrum
 
 MOST_NAMES = 30  # features that can be named below each other's bars
+LONG_TAIL = 20  # of scores: the largest, in units of the median
+CELLS_IN_PLANE, CELLS_IN_SPACE = 200, 24
+COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown")
 
 
 def plot_contributions(
@@ -59,7 +73,8 @@ def plot_contributions(
         long = max(map(len, names)) > 3
         ax.set_xticks(places, names, rotation=45 if long else 0, ha="right" if long else "center")
     ax.set(xlabel="feature", ylabel="added to the score", title=title)
-    ax.legend()
+    ax.set_ylim(top=1.4 * ax.dataLim.ymax)  # room for the legend
+    ax.legend(loc="upper right")
     if path is not None:
         ax.figure.figure.savefig(path)  # of a part of a figure, the whole
     return ax
@@ -81,5 +96,270 @@ def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
     label = f"Wold: dimension {spectrum.dimension}, so {spectrum.n_quadrics} quadrics"
     ax.axvline(spectrum.dimension + 0.5, color="tab:orange", linestyle="--", label=label)
     ax.set(xlabel="principal axis n", ylabel="−log of its share of the largest variance", title="How many quadrics?")
-    ax.legend()
+    _legend_below(ax)
     return ax
+
+
+def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = None) -> Axes:
+    """Draw the losses of a training over its epochs, and how far from orthonormal the quadrics were, on an axis of its own.
+
+    Parameters
+    ----------
+    history : mapping of str to sequences
+        ``detector.history_``, or that of :func:`pyod_quadric.train`: ``loss``, ``held_out_loss``, ``orthonormality_error``.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        That of the losses.
+
+    Examples
+    --------
+    >>> ax = plot_history({"loss": [0.5, 0.2, 0.1]})
+    >>> ax.get_xlabel()
+    'epoch'
+    """
+    loss = np.asarray(history["loss"], dtype=float)
+    if len(loss) == 0:
+        raise ValueError("the history is empty, since nothing was trained: fit with epoch_num above 0")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+    epochs = np.arange(1, len(loss) + 1)
+    held_out = np.asarray(history.get("held_out_loss", []), dtype=float)
+    lines = ax.plot(epochs, loss, ".-", color="tab:blue", label="loss")
+    if len(held_out) and np.isfinite(held_out).any():
+        lines += ax.plot(epochs, held_out, ".-", color="tab:green", label="loss of held-out rows")
+    errors = np.asarray(history.get("orthonormality_error", []), dtype=float)
+    if len(errors):
+        right = ax.twinx()
+        lines += right.plot(epochs, errors, ".--", color="tab:orange", label="orthonormality error (right axis)")
+        right.set(ylabel="orthonormality error ‖ṼᵀṼ − I‖", yscale="log" if (errors > 0).all() else "linear")
+    ax.set(xlabel="epoch", ylabel="mean distance, summed over quadrics", title="Training")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend_below(ax, handles=lines)
+    return ax
+
+
+def plot_scores(
+    scores: ArrayLike,
+    threshold: float,
+    *,
+    labels: ArrayLike | None = None,
+    bins: int = 50,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a histogram of outlier scores, and the threshold above which rows are outliers.
+
+    Scores with a long tail are drawn on a logarithmic axis.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n,)
+        ``detector.decision_scores_``, or those of new rows; of any detector of PyOD.
+    threshold : float
+        ``detector.threshold_``.
+    labels : array-like of shape (n,), optional
+        1 for rows that are known to be outliers, to be drawn apart.
+    bins : int, default=50
+    ax : matplotlib Axes, optional
+
+    Examples
+    --------
+    >>> ax = plot_scores([1.0, 2.0, 3.0, 9.0], threshold=5.0)
+    >>> ax.get_legend().get_texts()[-1].get_text()
+    'threshold 5, 1 rows above'
+    """
+    scores = np.asarray(scores, dtype=float)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+    wide = scores.min() > 0 and scores.max() > LONG_TAIL * np.median(scores)
+    ends = (min(scores.min(), threshold), max(scores.max(), threshold))
+    edges = np.geomspace(*ends, bins + 1) if wide and threshold > 0 else np.linspace(*ends, bins + 1)
+    edges[0], edges[-1] = ends  # which rounding may miss
+    bounds: list[float] = edges.tolist()
+    if labels is None:
+        ax.hist(scores, bounds, color="lightsteelblue", label=f"{len(scores)} rows")
+    else:
+        outliers = np.asarray(labels).astype(bool)
+        groups = [scores[~outliers], scores[outliers]]
+        names = [f"{len(groups[0])} inliers", f"{len(groups[1])} outliers"]
+        ax.hist(groups, bounds, stacked=True, color=["lightsteelblue", "tab:red"], label=names)
+    above = int((scores > threshold).sum())
+    ax.axvline(threshold, color="tab:orange", linestyle="--", label=f"threshold {threshold:.3g}, {above} rows above")
+    ax.set(xlabel="outlier score", ylabel="rows", title="Scores", xscale="log" if wide and threshold > 0 else "linear")
+    _legend_below(ax)
+    return ax
+
+
+def plot_distances(
+    distances: NDArray[np.float64], *, row_names: Sequence[object] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the distances of rows to each quadric as a heat map.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n, m)
+        ``detector.quadric_distances(rows)``.
+    row_names : sequence, optional
+        One for each row; by default they are numbered.
+    ax : matplotlib Axes, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ax = plot_distances(np.array([[0.1, 0.2], [0.0, 0.9]]), row_names=["first", "second"])
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('quadric', 'row')
+    """
+    distances = np.asarray(distances)
+    if distances.ndim != 2 or not distances.size:
+        raise ValueError(f"distances must have shape (n, m), with at least one row and one quadric, got {distances.shape}")
+    if row_names is not None and len(row_names) != len(distances):
+        raise ValueError(f"row_names must hold one name for each of the {len(distances)} rows, got {len(row_names)}")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+    image = ax.imshow(distances, aspect="auto", interpolation="nearest", cmap="magma_r", vmin=0)
+    ax.figure.colorbar(image, ax=ax, label="distance in working coordinates")
+    if row_names is not None and len(row_names) <= MOST_NAMES:
+        ax.set_yticks(np.arange(len(row_names)), [str(name) for name in row_names])
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if distances.shape[1] <= MOST_NAMES:
+        ax.set_xticks(np.arange(distances.shape[1]))
+    ax.set(xlabel="quadric", ylabel="row", title="Distance of each row to each quadric")
+    return ax
+
+
+def plot_quadrics(
+    model: Model | Quadrics,
+    rows: ArrayLike | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    most: int = 2,
+    bounds: ArrayLike | None = None,
+    n_cells: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw quadrics in the coordinates of the input: curves for two features; for three, surfaces and where they meet.
+
+    Parameters
+    ----------
+    model : Model or Quadrics
+        ``detector.model_``, whose quadrics with the largest weights are drawn; or quadrics in two or three variables, of which
+        the first ones are drawn.
+    rows : array-like of shape (n, d), optional
+        Points to draw as well.
+    labels : array-like of shape (n,), optional
+        1 for rows that are outliers, to be drawn apart.
+    most : int, default=2
+        How many quadrics to draw at most.
+    bounds : array-like of shape (2, d), optional
+        The lowest and the highest corner of the box to draw in; by default that of the rows and a tenth more on each side,
+        without rows from -1 to 1.
+    n_cells : int, optional
+        The fineness: the cells of an edge of the box; 200 in the plane, 24 in space by default.
+    ax : matplotlib Axes, optional
+        With ``projection="3d"`` for three features.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric import Quadrics
+    >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
+    >>> ax = plot_quadrics(circle, [[0.6, 0.8], [0.0, 0.0]], labels=[0, 1], bounds=[[-2, -2], [2, 2]])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['quadric 0', '1 inliers', '1 outliers']
+    """
+    quadrics, names = _strongest(model, most)
+    d = quadrics.n_features
+    if d not in (2, 3):
+        raise ValueError(f"quadrics in 2 or 3 variables can be drawn, got {d}: fit two or three features, or components, alone")
+    points = None if rows is None else np.asarray(rows, dtype=float)
+    if points is not None and (points.ndim != 2 or points.shape[1] != d):
+        raise ValueError(f"rows must have shape (n, {d}), as the quadrics have {d} variables, got {points.shape}")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 5.6), layout="constrained", subplot_kw={"projection": "3d"} if d == 3 else None)
+    if d == 3 and ax.name != "3d":
+        raise ValueError('quadrics in 3 variables need Axes made with projection="3d"')
+    box = torch.as_tensor(_bounds(points, d) if bounds is None else np.asarray(bounds, dtype=float), dtype=torch.float64)
+    if d == 2:
+        _draw_curves(ax, quadrics, names, box, n_cells or CELLS_IN_PLANE)
+    else:
+        _draw_surfaces(ax, quadrics, names, box, n_cells or CELLS_IN_SPACE)
+    if points is not None:
+        _draw_points(ax, points, labels)
+    limits = dict(zip(("xlim", "ylim", "zlim"), box.T.tolist(), strict=False))
+    ax.set(**limits, xlabel="x₁", ylabel="x₂", title="Learnt quadrics" if isinstance(model, Model) else "Quadrics")
+    if d == 3:
+        ax.set(zlabel="x₃", box_aspect=(box[1] - box[0]).tolist())
+    else:
+        ax.set_aspect("equal")
+    _legend_below(ax, 0.04 if d == 3 else 0.14, ncols=2)
+    return ax
+
+
+def _legend_below(ax: Axes, gap: float = 0.14, **changes: Any) -> None:
+    """Put the legend below the axes, where it covers nothing."""
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -gap), frameon=False, **changes)
+
+
+def _strongest(model: Model | Quadrics, most: int) -> tuple[Quadrics, list[str]]:
+    """Return the quadrics to draw, in input coordinates, and their names."""
+    if isinstance(model, Quadrics):
+        return model[:most], [f"quadric {number}" for number in range(len(model[:most]))]
+    if model.coordinates.normalize:
+        raise ValueError(
+            "this model divides rows by their norms, so its quadrics are not surfaces among the rows: fit with normalize=False"
+        )
+    quadrics = model.in_input_space()
+    if quadrics is None:
+        raise ValueError("this model has no quadrics, only a linear part; plot_contributions draws what that sees")
+    if model.weights is None:
+        return _strongest(quadrics, most)
+    order = model.weights.argsort(descending=True)[:most]
+    shares = model.weights / model.weights.sum()
+    return quadrics[order], [f"quadric {k}, {shares[k]:.0%} of the weight" for k in order.tolist()]
+
+
+def _bounds(points: NDArray[np.float64] | None, n_features: int) -> NDArray[np.float64]:
+    """Return the box (2, d) of the points, and a tenth more on each side."""
+    if points is None:
+        return np.array([[-1.0], [1.0]]).repeat(n_features, axis=1)
+    low, high = points.min(axis=0), points.max(axis=0)
+    margin = 0.1 * np.maximum(high - low, 1e-9 * (1 + np.abs(high)))
+    return np.stack([low - margin, high + margin])
+
+
+def _draw_curves(ax: Axes, quadrics: Quadrics, names: Sequence[str], box: Tensor, n_cells: int) -> None:
+    for number, name in enumerate(names):
+        segments = zero_set(quadrics[number], box, n_cells).numpy()
+        ax.add_collection(
+            LineCollection(list(segments), colors=COLOURS[number % len(COLOURS)], linewidths=2, label=name, zorder=3)
+        )
+
+
+def _draw_surfaces(ax: Any, quadrics: Quadrics, names: Sequence[str], box: Tensor, n_cells: int) -> None:
+    """Draw all surfaces as one collection, so that faces hide each other by depth, and the curves in which pairs meet."""
+    faces = [zero_set(quadrics[number], box, n_cells).numpy() for number in range(len(quadrics))]
+    colours = np.repeat([COLOURS[number % len(COLOURS)] for number in range(len(faces))], [len(part) for part in faces])
+    if len(colours):
+        light = {"shade": True, "lightsource": LightSource(azdeg=225, altdeg=50)}
+        style: dict[str, Any] = {"facecolors": colours, "edgecolors": colours, "alpha": 0.35, "linewidth": 0, "zorder": 1}
+        ax.add_collection3d(Poly3DCollection(np.concatenate(faces), **style, **light))
+    for number, name in enumerate(names):
+        ax.plot([], [], [], linewidth=8, alpha=0.5, color=COLOURS[number % len(COLOURS)], label=name)
+    pairs = combinations(range(len(quadrics)), 2)
+    curves = [intersection_curve(quadrics[torch.tensor(pair)], box, 2 * n_cells).numpy() for pair in pairs]
+    if any(map(len, curves)):
+        style = {"colors": "black", "linewidths": 2, "zorder": 3, "label": "where two meet"}
+        ax.add_collection3d(Line3DCollection(list(np.concatenate(curves)), **style))
+    ax.computed_zorder = False  # points lie over the surfaces, curves over both
+
+
+def _draw_points(ax: Any, points: NDArray[np.float64], labels: ArrayLike | None) -> None:
+    outliers = np.zeros(len(points), dtype=bool) if labels is None else np.asarray(labels).astype(bool)
+    kinds = [(~outliers, "tab:gray", "rows" if labels is None else "inliers"), (outliers, "tab:red", "outliers")]
+    for chosen, colour, name in kinds:
+        if chosen.any():
+            ax.scatter(*points[chosen].T, s=9, color=colour, label=f"{chosen.sum()} {name}", zorder=2)

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
     *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic"),
-    *("checkpoints", "training", "model", "evidence", "fitting", "spectrum", "reservoir", "files", "export", "plotting"),
-    *("comparisons", "identification", "cutoffs", "half_half", "similarity", "detector", "__init__"),
+    *("checkpoints", "training", "model", "evidence", "fitting", "spectrum", "reservoir", "files", "export", "threads"),
+    *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "detector"),
+    *("adengine", "__init__"),
 ]
 CLI = [
     *("errors", "columns", "arrow", "tables", "outputs", "options", "group", "fit", "score", "explain", "robustness", "duel"),
@@ -24,7 +25,13 @@ CLI = [
 ]
 ORDER += ["cli.__init__", *(f"cli.{name}" for name in CLI), "cli.main", "__main__"]
 # Packages that a single module may import.
-ONLY = {"geoopt": ["stiefel", "constraints"], "pyod": ["detector"], "pyarrow": ["sources", "cli.arrow"]}
+ONLY = {
+    "geoopt": ["stiefel", "constraints"],
+    "joblib": ["threads"],
+    "pyarrow": ["sources", "cli.arrow"],
+    "pyod": ["detector"],
+    "threadpoolctl": ["threads"],
+}
 
 
 def imports(path: Path) -> set[str]:
