@@ -51,6 +51,8 @@ The modules, from the ground up; each imports only from those above it:
     how much each quadric counts
 ``fitting``
     everything together, in passes over the rows
+``speeds``, ``planning``
+    what a fit will cost on a machine, before it starts
 ``spectrum``
     how many quadrics, by the variances along principal axes
 ``reservoir``
@@ -75,6 +77,8 @@ The modules, from the ground up; each imports only from those above it:
     :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
+``cluster``
+    :func:`batch_scorer`, :func:`score_dask`: scores on many workers, each of which reads the model once
 ``adengine``
     :func:`register`: what PyOD's ADEngine has to know
 ``cli``
@@ -83,6 +87,7 @@ The modules, from the ground up; each imports only from those above it:
 
 from pyod_quadric._version import __version__ as __version__
 from pyod_quadric.adengine import register
+from pyod_quadric.cluster import batch_scorer, score_dask
 from pyod_quadric.cutoffs import CutoffAtRate, threshold_table
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distances import (
@@ -117,6 +122,7 @@ __all__ = [
     "WorkingCoordinates",
     "algebraic_distance",
     "approximation_distance",
+    "batch_scorer",
     "first_order_distance",
     "fit_working_coordinates",
     "geometric_distance",
@@ -128,6 +134,7 @@ __all__ = [
     "random_quadrics",
     "register",
     "robust_similarity",
+    "score_dask",
     "second_order_distance",
     "spectral_fit",
     "spectral_quadrics",

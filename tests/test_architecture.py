@@ -15,17 +15,31 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
     *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic"),
-    *("checkpoints", "training", "model", "evidence", "fitting", "spectrum", "reservoir", "files", "export", "threads"),
+    *(
+        "checkpoints",
+        "training",
+        "model",
+        "evidence",
+        "fitting",
+        "speeds",
+        "planning",
+        "spectrum",
+        "reservoir",
+        "files",
+        "export",
+        "threads",
+    ),
     *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "detector"),
-    *("adengine", "__init__"),
+    *("cluster", "adengine", "__init__"),
 ]
 CLI = [
     *("errors", "columns", "arrow", "tables", "outputs", "options", "group", "fit", "score", "explain", "robustness", "duel"),
-    *("compare", "info"),
+    *("compare", "info", "plan"),
 ]
 ORDER += ["cli.__init__", *(f"cli.{name}" for name in CLI), "cli.main", "__main__"]
 # Packages that a single module may import.
 ONLY = {
+    "dask": ["cluster"],
     "geoopt": ["stiefel", "constraints"],
     "joblib": ["threads"],
     "pyarrow": ["sources", "cli.arrow"],
@@ -82,7 +96,7 @@ def test_every_import_is_a_declared_dependency():
     standard = set(__import__("sys").stdlib_module_names)
     used = {name.partition(".")[0] for path in MODULES for name in imports(path)} - standard - {"pyod_quadric"}
     names = {distribution for package in used for distribution in distributions[package]}
-    assert names <= {*declared(), *declared("plot"), *declared("tables")}
+    assert names <= {*declared(), *declared("plot"), *declared("tables"), *declared("cluster")}
 
 
 def test_oldest_pins_are_the_lower_bounds():
@@ -95,7 +109,7 @@ def test_oldest_pins_are_the_lower_bounds():
         assert [*pinned.split("."), "0"][: len(expected.split("."))] == expected.split("."), name
 
 
-@pytest.mark.parametrize("extra", ["", "plot", "tables", "ensemble", "onnx", "text", "dev"])
+@pytest.mark.parametrize("extra", ["", "plot", "tables", "ensemble", "onnx", "cluster", "text", "dev"])
 def test_newest_pins_fit_the_declared_range(extra):
     newest = pins("constraints.txt")
     for name, requirement in declared(extra).items():

@@ -14,7 +14,7 @@
     what several commands have in common
 ``duel``
     what ``compare`` measures and draws
-``fit``, ``score``, ``explain``, ``compare``, ``robustness``, ``info``
+``plan``, ``fit``, ``score``, ``explain``, ``compare``, ``robustness``, ``info``
     the commands
 ``main``
     the parser, and exit codes

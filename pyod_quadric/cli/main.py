@@ -9,10 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyod_quadric._version import __version__
-from pyod_quadric.cli import compare, explain, fit, info, robustness, score
+from pyod_quadric.cli import compare, explain, fit, info, plan, robustness, score
 from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, CommandError
 
-COMMANDS = {"fit": fit, "score": score, "explain": explain, "compare": compare, "robustness": robustness, "info": info}
+COMMANDS = {
+    "plan": plan,
+    "fit": fit,
+    "score": score,
+    "explain": explain,
+    "compare": compare,
+    "robustness": robustness,
+    "info": info,
+}
 DESCRIPTION = "Outlier detection by the distance to an intersection of quadrics."
 EPILOG = """\
 examples:

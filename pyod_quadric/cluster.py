@@ -1,0 +1,142 @@
+"""Scores of blocks of rows on many workers, without the model in what is sent to them.
+
+What travels with a block is a :class:`BatchScorer`: a path and a checksum. A worker reads the file, which all must see, when
+its first block comes, and keeps the model for the next ones.
+"""
+
+import hashlib
+import sys
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyod_quadric.detector import QuadricDetector
+
+if TYPE_CHECKING:
+    import dask.array
+
+MOST_MODELS = 4  # that a process keeps
+
+_models: OrderedDict[tuple[str, int, int, str], QuadricDetector] = OrderedDict()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class BatchScorer:
+    """A function from a batch of rows to its scores, small enough to be sent with each of them; see :func:`batch_scorer`.
+
+    Parameters
+    ----------
+    path : str
+        A model file, at the same place for all workers.
+    checksum : str
+        Of the file; a worker that finds another one raises a ValueError.
+    """
+
+    path: str
+    checksum: str
+
+    def __call__(self, rows: ArrayLike) -> Any:
+        """Return the outlier scores (n,) of rows (n, d): an array, or of a pandas DataFrame a Series with its index."""
+        n_rows = np.shape(rows)[0]
+        model = self._model()
+        scores = model.decision_function(rows) if n_rows else np.empty(0)
+        pandas = sys.modules.get("pandas")  # whoever has a DataFrame has imported it
+        if pandas is not None and isinstance(rows, pandas.DataFrame):
+            return pandas.Series(scores, index=rows.index)
+        return scores
+
+    def _model(self) -> QuadricDetector:
+        found = Path(self.path).stat()
+        key = self.path, found.st_mtime_ns, found.st_size, self.checksum
+        with _lock:  # so that threads of a worker wait for the one that reads
+            if key not in _models:
+                _models[key] = self._loaded()
+                while len(_models) > MOST_MODELS:
+                    _models.popitem(last=False)
+            _models.move_to_end(key)
+            return _models[key]
+
+    def _loaded(self) -> QuadricDetector:
+        content = _checksum(self.path)
+        if content != self.checksum:
+            raise ValueError(
+                f"{self.path} is not the model file that the scorer was made for: its checksum is {content}, not "
+                f"{self.checksum}; make a new scorer, or give all workers the same file"
+            )
+        detector: QuadricDetector = QuadricDetector.load(self.path)
+        return detector
+
+
+def batch_scorer(path: str | PathLike[str]) -> BatchScorer:
+    """Return a function that scores batches of rows by a model file, for workers of any cluster.
+
+    It takes arrays and pandas DataFrames, pickles to less than a kilobyte, and reads the file once in each process. A process
+    keeps the last four models, and reads a file again when it has changed.
+
+    Parameters
+    ----------
+    path : path
+        A file that :meth:`QuadricDetector.save` has written, at the same place for all workers.
+
+    Examples
+    --------
+    >>> import numpy as np, pickle
+    >>> from tempfile import TemporaryDirectory
+    >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+    >>> detector = QuadricDetector().fit(rows)
+    >>> with TemporaryDirectory() as folder:
+    ...     detector.save(f"{folder}/model.safetensors")
+    ...     scorer = batch_scorer(f"{folder}/model.safetensors")
+    ...     scores = pickle.loads(pickle.dumps(scorer))(rows)
+    >>> bool((scores == detector.decision_function(rows)).all())
+    True
+    """
+    absolute = str(Path(path).absolute())
+    scorer = BatchScorer(absolute, _checksum(absolute))
+    scorer._model()  # a file that is no model should be noticed here and not by all workers
+    return scorer
+
+
+def score_dask(rows: "dask.array.Array", path: str | PathLike[str]) -> "dask.array.Array":
+    """Return the scores (n,) of a Dask array (n, d) by a model file, to be computed block by block where the blocks are.
+
+    Parameters
+    ----------
+    rows : dask.array.Array of shape (n, d)
+        Blocks that hold a part of the features are put together first.
+    path : path
+        As for :func:`batch_scorer`.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> da = pytest.importorskip("dask.array")
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+    >>> detector = QuadricDetector().fit(rows)
+    >>> with TemporaryDirectory() as folder:
+    ...     detector.save(f"{folder}/model.safetensors")
+    ...     scores = score_dask(da.from_array(rows, chunks=(30, 3)), f"{folder}/model.safetensors").compute()
+    >>> bool(np.allclose(scores, detector.decision_function(rows)))
+    True
+    """
+    scorer = batch_scorer(path)
+    needed = int(scorer._model().n_features_in_)
+    if rows.ndim != 2 or rows.shape[1] != needed:
+        raise ValueError(f"rows must have shape (n, {needed}), as those of the fit, got {tuple(rows.shape)}")
+    whole_rows: Any = rows.rechunk({1: -1})  # type: ignore[no-untyped-call]  # Dask has types for some functions only
+    scores: dask.array.Array = whole_rows.map_blocks(scorer, dtype=np.float64, drop_axis=1, meta=np.empty(0))
+    return scores
+
+
+def _checksum(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
