@@ -40,11 +40,12 @@ SPLIT = 8  # into folds
 CENTRE = 8
 MOMENTS = 60  # float64
 WHITEN = 28
-FEATURE = 100  # float64
+FEATURE = 400  # float64; gathered, multiplied, and put in order for products that are thin
 TOTAL = 48  # where products of features are added to, float64
 HALVES_SCORED = 47  # products of vectors, which are slow, and norms
 HALVES_TRAINED = 77
-MATRICES = 52  # of each quadric, in every step
+MATRICES = 160  # of each quadric, in every step
+CHECKS = 500  # of the matrices of quadrics, where quadrics are made or moved
 FRAME = {"penalty": 36, "stiefel": 60}  # for each packed entry, in every step
 FRAME_PRODUCTS = {"penalty": 2, "stiefel": 6}  # each of 2 P m² FLOP
 # Batches from which the plan chooses, and the share of a step's time that may go to what does not grow with the batch.
@@ -171,14 +172,15 @@ def plan_paper(
     epoch = _pass("training", n, d, NORMALIZE + CENTRE) + Stage(name="", float32=_rows_product(n, d, d))
     epoch += _batch(n, d, m) + _step(d, m, constraint) * per_epoch
     first = _moments(n, d) + Stage(name="", fresh=NORMALIZE * n * d) + _linear(d)
-    sizes = packed_size(d), m
-    start = Stage(name="", float32=4 * sizes[0] * m**2, fresh=100 * sizes[0] * m)  # a random frame, made orthonormal
+    entries = packed_size(d) * m
+    # A random frame is made orthonormal.
+    start = Stage(name="", float32=4 * entries * m, fresh=100 * entries + 5 * CHECKS * m * d**2)
     score = _pass("scores of all rows", n, d, NORMALIZE + CENTRE) + Stage(name="", float32=_rows_product(n, d, d))
     return Plan(
         stages=[
             replace(first + start, name="coordinates and start"),
             epoch * epochs,
-            score + _distances(n, d, m),
+            score + _distances(n, d, m) + Stage(name="", fresh=CHECKS * m * d**2 * -(-n // SCORING_ROWS)),
         ],
         memory=_paper_memory(n, d, m, batch_size, constraint),
         parameters={"n_quadrics": m, "epoch_num": epochs, "batch_size": batch_size, "constraint": constraint},
