@@ -252,7 +252,7 @@ def best_batch_size(
     --------
     >>> speeds = Speeds(float32=1e11, float64=5e10, eigen=1e10, fresh=5e9, cached=2e10)
     >>> best_batch_size(6_000_000, 512, 100, speeds)
-    512
+    1024
     """
     fixed = _step(n_features, n_quadrics, constraint).seconds(speeds)
     for batch_size in BATCH_SIZES:

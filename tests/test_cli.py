@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import torch
 
 from pyod_quadric import QuadricDetector, half_half_protocol
 from pyod_quadric.cli.fit import OPTIONS
@@ -278,3 +279,54 @@ def test_info(call, folder):
     text = succeeded(call("info named"))
     assert "feature names: a, b, c, d" in text
     assert "  training rows: 300" in text
+
+
+def test_plan_in_words_and_as_json(call):
+    text = succeeded(call("plan --rows 6e6 --features 512 --device cuda --tflops 10 --read-gb-per-s 2"))
+    assert "6,000,000 rows of 512 features in float32, 12.3 GB" in text
+    assert "as stated, nothing was timed" in text
+    assert "reads 2 GB/s" in text
+    found = json.loads(succeeded(call("plan --rows 6e6 --features 512 --tflops 10 --json")))
+    assert list(found["plans"]) == ["paper", "default"]
+    # 20 epochs with two products of 2 m d² FLOP a row, and what comes with them
+    assert 20 * 6e6 * 4 * 100 * 512**2 < found["plans"]["paper"]["product_flops"] < 1.2 * 20 * 6e6 * 4 * 100 * 512**2
+    assert found["plans"]["default"]["seconds"] < found["plans"]["default"]["most_seconds"]
+    slower = json.loads(succeeded(call("plan --rows 6e6 --features 512 --tflops 5 --json --kind paper --batch-size 4096")))
+    assert list(slower["plans"]) == ["paper"]
+    assert slower["plans"]["paper"]["seconds"] > found["plans"]["paper"]["seconds"]
+
+
+def test_the_planned_commands_can_be_run(call):
+    plans = json.loads(succeeded(call("plan --rows 300 --features 4 --quadrics 3 --epochs 2 --json")))["plans"]
+    for kind, plan in plans.items():
+        command = plan["command"].removeprefix("pyod-quadric ").replace("ROWS", "rows.npy").replace("MODEL", f"planned-{kind}")
+        succeeded(call(command))
+    detector = QuadricDetector.load("planned-paper")
+    assert detector.n_quadrics_ == 3
+    assert len(detector.history_["loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "message"),
+    [
+        ("--rows many --features 4", 2, "invalid whole number from 1 on value: 'many'"),
+        ("--rows 2.5 --features 4", 2, "invalid whole number"),
+        ("--rows 10 --features 400 --tflops 1", 1, "more rows than features"),
+        ("--rows 100 --features 2 --tflops 1 --quadrics 9", 1, "no more can be orthonormal; got 9"),
+        ("--rows 100 --features 4 --tflops 0", 1, "tflops must be a positive number, got 0"),
+        ("--rows 100 --features 4 --float64-tflops 1", 2, "--float64-tflops goes with --tflops"),
+        ("--rows 100 --features 4 --device abacus", 2, "--device must be cpu or cuda, got abacus"),
+        ("--rows 100 --features 4 --tflops 1 --read-gb-per-s 0", 1, "reading speed must be a positive number"),
+    ],
+)
+def test_plans_that_cannot_be_made(call, line, status, message):
+    found, _, error = call(f"plan {line}")
+    assert found == status
+    assert message in error
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device to be timed")
+def test_a_device_that_is_not_there_is_not_timed(call):
+    status, _, error = call("plan --rows 100 --features 4 --device cuda")
+    assert status == 1
+    assert "there is no CUDA device here to be timed; state the speed" in error

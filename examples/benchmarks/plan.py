@@ -1,9 +1,10 @@
 """Whether ``pyod-quadric plan`` is right: planned and measured times of fits of both kinds, at several sizes.
 
-The machine is timed before and after each fit, and the mean of both speeds goes into the plan, since the machine may change while
-others are at work. With one thread (``OMP_NUM_THREADS=1``) all times are the processor's, to which waiting for others adds nothing.
-How many rounds rows are weighed and how many quadrics have evidence depends on the rows; the plan is made with what it expects.
-Then blocks of rows are scored by one and by two workers of a local Dask cluster, if Dask is there; these are times of the clock.
+The machine is timed before and after each fit, and the mean of both speeds goes into the plan, since the machine may change
+while others are at work. With one thread (``OMP_NUM_THREADS=1``) all times are the processor's, to which waiting for others
+adds nothing. How many rounds rows are weighed and how many quadrics have evidence depends on the rows; the plan is made with what it
+expects. Then blocks of rows are scored by one and by two workers of a local Dask cluster, if Dask is there; these are times of
+the clock, and mean something only where each worker has a core of its own.
 
 Run it with ``OMP_NUM_THREADS=1 python -m examples.benchmarks.plan --output DIR``, in about two minutes.
 """
@@ -11,6 +12,7 @@ Run it with ``OMP_NUM_THREADS=1 python -m examples.benchmarks.plan --output DIR`
 import tempfile
 import time
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from examples.benchmarks._common import argument_parser, environment, markdown_table, write_results
 from examples.benchmarks.cost import mixture
@@ -37,6 +40,7 @@ class Size(NamedTuple):
     closed_form: tuple[tuple[int, int], ...]  # rows, features
     scored: tuple[int, int]  # rows, features
     workers: tuple[int, ...]
+    processes: bool  # or threads, which start at once
 
 
 FULL = Size(
@@ -44,8 +48,9 @@ FULL = Size(
     ((20_000, 64), (40_000, 128), (20_000, 256), (20_000, 512)),
     (200_000, 128),
     (1, 2),
+    processes=True,
 )
-FAST = Size(((300, 4, 2, 1), (600, 6, 3, 1)), ((300, 4), (600, 6)), (200, 4), (1,))
+FAST = Size(((300, 4, 2, 1), (600, 6, 3, 1)), ((300, 4), (600, 6)), (200, 4), (1,), processes=False)
 
 
 def measure(name: str, detector: QuadricDetector, plan: Plan, n_rows: int, n_features: int, seed: int) -> dict[str, Any]:
@@ -85,6 +90,7 @@ def measure_workers(size: Size, seed: int) -> dict[int, float]:
     """Return the rows scored in a second by so many workers of a local cluster, each with one thread."""
     try:
         import dask.array as da
+        from dask import delayed
         from distributed import Client, LocalCluster
     except ImportError:
         return {}
@@ -94,11 +100,17 @@ def measure_workers(size: Size, seed: int) -> dict[int, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.safetensors")
         detector.save(path)
-        np.save(Path(folder, "rows.npy"), rows)
-        blocks = da.from_array(np.load(Path(folder, "rows.npy"), mmap_mode="r"), chunks=(len(rows) // 20, -1))
+        file = Path(folder, "rows.npy")
+        np.save(file, rows)
+        bounds = np.linspace(0, len(rows), 21, dtype=int)
+        parts = [delayed(read)(file, *ends) for ends in pairwise(bounds.tolist())]
+        shapes = [(stop - start, rows.shape[1]) for start, stop in pairwise(bounds.tolist())]
+        blocks = da.concatenate([da.from_delayed(part, shape, rows.dtype) for part, shape in zip(parts, shapes, strict=True)])
         for n_workers in size.workers:
             with (
-                LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+                LocalCluster(
+                    n_workers=n_workers, threads_per_worker=1, processes=size.processes, dashboard_address=None
+                ) as cluster,
                 Client(cluster) as client,
             ):
                 placed = client.persist(blocks)
@@ -107,6 +119,11 @@ def measure_workers(size: Size, seed: int) -> dict[int, float]:
                 score_dask(placed, path).compute()
                 found[n_workers] = len(rows) / (time.perf_counter() - started)
     return found
+
+
+def read(file: Path, start: int, stop: int) -> NDArray[np.float32]:
+    """Read some rows, on a worker."""
+    return np.array(np.load(file, mmap_mode="r")[start:stop])
 
 
 def draw(results: list[dict[str, Any]]) -> Figure:

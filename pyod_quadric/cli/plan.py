@@ -164,4 +164,4 @@ def duration(seconds: float) -> str:
     for unit, size in (("days", 2 * 86400), ("hours", 2 * 3600), ("minutes", 2 * 60)):
         if seconds >= size:
             return f"{seconds / (size / 2):.2g} {unit}"
-    return f"{seconds:.2g} seconds"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.2g} seconds"
