@@ -237,6 +237,7 @@ BAD_PARAMETERS = {
     "patience": [3, 0],
     "checkpoint": ["/no/such/folder/run.ckpt"],
     "device": ["cuba", 1.5],
+    "window": [2, 10.0, "all"],
     "random_state": [-1, "seed", np.random.default_rng(0)],
     "verbose": ["loud", None],
 }
