@@ -66,7 +66,7 @@ def noisy(n, seed):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("parameters", [{}, {"window": 1000}], ids=["all", "window"])
 def test_a_long_stream_is_as_good_as_a_fit_to_all_its_rows(capacity, parameters, seed):
-    """A stream of 8 times what is kept: ROC-AUC to 0.01, and the share of new rows above the threshold to 0.02."""
+    """A stream of 8 times what is kept: ROC-AUC to 0.02, and the share of new rows above the threshold to 0.03."""
     capacity(1000)
     rows, _ = noisy(8000, seed)
     test, labels = noisy(4000, seed + 100)
@@ -75,8 +75,8 @@ def test_a_long_stream_is_as_good_as_a_fit_to_all_its_rows(capacity, parameters,
     together = QuadricDetector().fit(rows)
     expected = roc_auc_score(labels, together.decision_function(test))
     assert 0.8 < expected < 0.99
-    assert abs(roc_auc_score(labels, stream.decision_function(test)) - expected) < 0.01
-    assert stream.predict(test).mean() == pytest.approx(together.predict(test).mean(), abs=0.02)
+    assert abs(roc_auc_score(labels, stream.decision_function(test)) - expected) < 0.02
+    assert stream.predict(test).mean() == pytest.approx(together.predict(test).mean(), abs=0.03)
 
 
 # When it learns
