@@ -18,7 +18,7 @@ from pyod_quadric import training
 from pyod_quadric.checkpoints import read_checkpoint
 from tests.test_training import options, start, torus
 
-N_BATCHES = 10  # 600 rows in batches of 64
+N_EPOCHS, N_BATCHES = 2, 10  # 600 rows in batches of 64
 
 
 def child(folder, constraint, pipe):
@@ -30,7 +30,7 @@ def child(folder, constraint, pipe):
         os.write(pipe, b".")
 
     training.write_checkpoint = write_and_tell
-    kept = options(constraint=constraint, epoch_num=3, checkpoint=folder / "run.ckpt", checkpoint_steps=1)
+    kept = options(constraint=constraint, epoch_num=N_EPOCHS, checkpoint=folder / "run.ckpt", checkpoint_steps=1)
     result = training.train(torus(), start(), kept)
     parts = [result.quadrics.quadratic, result.quadrics.linear, result.quadrics.constant]
     content = b"".join(part.numpy().tobytes() for part in parts) + json.dumps(result.history["loss"]).encode()

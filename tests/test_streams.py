@@ -49,7 +49,7 @@ def test_a_stream_is_fitted_like_its_rows_together():
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_a_stream_may_begin_with_fewer_rows_than_a_fit_needs(sizes):
     chunks = np.split(X[:11], [cut for cut in np.cumsum(np.resize(sizes, 11)) if cut < 11])
     np.testing.assert_array_equal(streamed(chunks).decision_scores_, QuadricDetector().fit(X[:11]).decision_scores_)
@@ -123,8 +123,8 @@ def test_trained_streams_keep_no_checkpoints(tmp_path):
 # Windows
 
 
-@given(cuts=st.lists(st.integers(1, 349), max_size=5, unique=True), window=st.integers(40, 500))
-@settings(max_examples=15)
+@given(cuts=st.lists(st.integers(1, 349), max_size=3, unique=True), window=st.integers(40, 500))
+@settings(max_examples=8)
 def test_a_window_is_fitted_like_the_latest_rows(cuts, window):
     stream = streamed(np.split(BOTH[:350], sorted(cuts)), window=window)
     stream.partial_fit(BOTH[350:])  # a tenth of the window, at least

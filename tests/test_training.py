@@ -334,16 +334,16 @@ def test_runs_killed_at_50_random_moments_end_bit_identical(tmp_path):
     """Real processes and real SIGKILLs; each run is killed once, goes on, and has lost nothing that it had said was written."""
     command = [sys.executable, "-m", "tests.killed_training", str(tmp_path), "50"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert finished.returncode == 0, finished.stderr
     runs = json.loads(finished.stdout)
     assert len(runs) == 50
     assert sum(run["killed"] for run in runs) >= 40  # others had finished just before
-    assert sum(0 < run["found"] < 30 for run in runs) >= 10  # in the midst of training
+    assert sum(0 < run["found"] < 20 for run in runs) >= 10  # in the midst of training
     for run in runs:
         assert run["ended"] == 0
         assert run["same"]
-        assert run["found"] >= min(run["told"] - 1, 30), run  # the first checkpoint is that of step 0, the last two of step 30
+        assert run["found"] >= min(run["told"] - 1, 20), run  # the first checkpoint is that of step 0, the last two of step 20
         assert run["written"] <= run["all"] - run["found"], run  # only the steps that were left were made
         assert run["files"] == ["result", "run.ckpt", "run.ckpt.previous"]
 
