@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from pyod_quadric import QuadricDetector
-from tests.test_detector import TEST, X
+from tests.circle import TEST, X
 
 NAN, INF = np.nan, np.inf
 METHODS = ["decision_function", "predict", "predict_proba", "predict_confidence", "quadric_distances", "explain", "project"]

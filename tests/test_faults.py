@@ -13,7 +13,7 @@ import pytest
 from pyod_quadric import QuadricDetector
 from pyod_quadric.atomic import write_atomically
 from pyod_quadric.training import train
-from tests.test_detector import TEST, X
+from tests.circle import TEST, X
 from tests.test_training import assert_same, interrupted, options, start, torus
 
 NOBODY = 65534

@@ -22,8 +22,8 @@ from sklearn.base import clone
 from pyod_quadric import QuadricDetector, Quadrics, files, random_quadrics
 from pyod_quadric.files import FORMAT_VERSION, from_bytes, read_file, with_checksum
 from pyod_quadric.reservoir import Reservoir
+from tests.circle import TEST, WAYS, X
 from tests.elsewhere import DEVICE, Elsewhere
-from tests.test_detector import TEST, WAYS, X
 from tests.test_training import global_states
 
 

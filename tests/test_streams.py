@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pyod_quadric import QuadricDetector
-from tests.test_detector import TEST, TEST_Y, X, cloud
+from tests.circle import TEST, TEST_Y, X, cloud
 from tests.test_files import assert_same, loaded, saved, state
 
 BOTH = np.concatenate([X, TEST])
