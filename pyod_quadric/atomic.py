@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path | None = None) -> None:
-    """Write a file that takes the place of an old one at once; a failure on the way leaves the old one.
+    """Write a file that takes the place of an old one at once; a failure on the way leaves the old one, and nothing else.
 
     Parameters
     ----------
@@ -15,6 +15,11 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path
         What to write, one after another.
     keep : Path, optional
         Where the old file goes. Between the two renames there is no file of the first name.
+
+    Raises
+    ------
+    OSError
+        Of the kind that the system gives, with the name of the file: the disk is full, the folder cannot be written to.
 
     Examples
     --------
@@ -35,6 +40,9 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path
         if keep is not None:
             path.replace(keep)
         temporary.replace(path)
+    except OSError as error:  # writing itself does not say where
+        what = f"{error.strerror}; it could not be written, and what was there before is as it was"
+        raise OSError(error.errno, what, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
     _flush_directory(path.parent)

@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -95,6 +96,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     device : str, optional
         Where to compute, "cuda:0" say; by default on a CUDA device if there is one, else on the CPU. Fitted numbers are kept
         on the CPU.
+    window : int, optional
+        :meth:`partial_fit` learns from the latest so many rows of a stream and forgets older ones, to follow data that drift.
+        By default it remembers all alike, by a uniform sample.
     random_state : int, RandomState or None, default=42
         Decides the folds, the references and the order of rows in training. No global generator is used.
     verbose : {0, 1, 2}, default=0
@@ -156,6 +160,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         patience: int | None = None,
         checkpoint: str | PathLike[str] | None = None,
         device: str | None = None,
+        window: int | None = None,
         random_state: int | np.random.RandomState | None = 42,
         verbose: int = 0,
     ) -> None:
@@ -179,6 +184,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.patience = patience
         self.checkpoint = checkpoint
         self.device = device
+        self.window = window
         self.random_state = random_state
         self.verbose = verbose
 
@@ -225,15 +231,27 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""
         with self._unless_it_fails(), share_of_cores():
             self.__dict__.pop("_reservoir", None)
-            self._fit(self._checked(X, reset=True))
+            self._fit(self._validated(X, reset=True, least=N_FOLDS), self._options())
         return self
 
     def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn from further rows of a stream.
 
         A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it anew whenever the
-        rows have become a tenth more. Scores, labels and threshold of the training are those of the sample. After :meth:`fit`
-        the stream goes on from its rows. If this fails, an earlier fit stays as it was.
+        rows have become a tenth more. With ``window`` it is the latest so many rows, and whenever a tenth of them is new.
+        Scores, labels and threshold of the training are those of the sample. The first fit needs three rows; fewer are kept
+        until others come. After :meth:`fit` the stream goes on from its rows, and after a change of ``window`` from those that
+        were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier fit stays as it was.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> detector = QuadricDetector(window=200)
+        >>> for shift in range(5):
+        ...     detector = detector.partial_fit(shift + rng.normal(size=(100, 2)))
+        >>> len(detector.decision_scores_), detector.predict([[0.0, 0.0], [3.5, 3.5]])
+        (200, array([1, 0]))
         """
         with self._unless_it_fails(), share_of_cores():
             self._partial_fit(X)
@@ -356,7 +374,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         check_is_fitted(self, "model_")
         reservoir: Reservoir | None = getattr(self, "_reservoir", None)
         if sample and reservoir is None:
-            reservoir = Reservoir(self._seed()).with_rows(self._training_rows()).used()
+            reservoir = self._stream()
         machine = {"checkpoint": None, "device": "cpu" if self.device == "cpu" else None}
         saved = Saved(
             parameters=self.get_params(deep=False) | machine,
@@ -450,8 +468,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             self.__dict__.update(earlier)
             raise
 
-    def _fit(self, rows: Rows) -> None:
-        options = self._options()
+    def _fit(self, rows: Rows, options: FitOptions) -> None:
         fitted: Fitted = fit_model(rows, options, device_of(self.device))
         self._set_model(fitted.model)
         self.row_weights_ = fitted.row_weights
@@ -498,16 +515,25 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.quadric_weights_ = None if model.weights is None else model.weights.numpy()
 
     def _partial_fit(self, X: ArrayLike) -> None:
-        first = not hasattr(self, "model_")
-        rows = self._checked(X, reset=first)
-        if not hasattr(self, "_reservoir"):
-            self._reservoir = Reservoir(self._seed())
-            if not first:
-                self._reservoir = self._reservoir.with_rows(self._training_rows()).used()
-        self._reservoir = self._reservoir.with_rows(rows)
-        if first or self._reservoir.has_grown():
+        self._check_sizes()
+        is_fitted = hasattr(self, "model_")
+        rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_reservoir"))
+        self._reservoir = self._stream().with_rows(rows)
+        if self._reservoir.has_grown() if is_fitted else self._reservoir.n_seen >= N_FOLDS:
             self._reservoir = self._reservoir.used()
-            self._fit(Rows(self._reservoir.sample()))
+            options = self._options()
+            # A checkpoint belongs to one fit, and here are many short ones.
+            self._fit(Rows(self._reservoir.sample()), replace(options, training=replace(options.training, checkpoint=None)))
+
+    def _stream(self) -> Reservoir:
+        """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
+        earlier: Reservoir | None = getattr(self, "_reservoir", None)
+        if earlier is not None and earlier.window == self.window:
+            return earlier
+        stream = Reservoir(self._seed(), window=_as_int(self.window))
+        if earlier is not None:
+            return stream.with_rows(Rows(earlier.sample())).used()
+        return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
 
     def _training_rows(self) -> Rows:
         if not hasattr(self, "_rows"):
@@ -515,11 +541,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows: Rows = self._rows
         return rows
 
-    def _checked(self, X: ArrayLike, reset: bool = False) -> Rows:
-        """Return rows of floats, after a look at their shape, values and names, which a reset remembers."""
-        if not reset:
-            check_is_fitted(self, "model_")
-        types, least = [np.float64, np.float32], N_FOLDS if reset else 1
+    def _checked(self, X: ArrayLike) -> Rows:
+        """Return rows that the fitted model can take."""
+        check_is_fitted(self, "model_")
+        return self._validated(X)
+
+    def _validated(self, X: ArrayLike, reset: bool = False, least: int = 1) -> Rows:
+        """Return rows of floats, after a look at their number, shape, values and names, which a reset remembers."""
+        types = [np.float64, np.float32]
         if not is_large(X):
             return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
         rows = large_rows(X)  # scikit-learn would look at all of them at once
@@ -611,6 +640,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             raise ValueError(f"n_components must be 'auto', None, a whole number or a share of the variance, got {k!r}")
         if not isinstance(self.normalize, bool | np.bool_) and self.normalize != "auto":
             raise ValueError(f"normalize must be True, False or 'auto', got {self.normalize!r}")
+        rows: Any = self.window
+        if rows is not None and not (isinstance(rows, Integral) and int(rows) >= N_FOLDS):
+            raise ValueError(f"window must be None or a whole number from {N_FOLDS} on, got {rows!r}")
 
     def _seed(self) -> int:
         if self.random_state is None:

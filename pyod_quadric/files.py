@@ -114,7 +114,7 @@ def to_bytes(saved: Saved) -> bytes:
         "std_score": float(saved.std_score),
         "versions": saved.versions,
         "feature_names": saved.feature_names,
-        "reservoir": None if saved.reservoir is None else {name: getattr(saved.reservoir, name) for name in COUNTS},
+        "reservoir": None if saved.reservoir is None else {n: getattr(saved.reservoir, n) for n in (*COUNTS, "window")},
     }
     metadata = {
         "format": FORMAT,
@@ -377,9 +377,11 @@ def _reservoir(counts: dict[str, Any] | None, tensors: Mapping[str, Tensor]) -> 
         raise ValueError("the file has half of the sample of a stream: its rows, or how many there were")
     if counts is None:
         return None
-    rows = tensors["reservoir.rows"].numpy()
-    sound = counts.keys() == set(COUNTS) and all(type(count) is int and 0 <= count <= MOST_COUNT for count in counts.values())
-    sound = sound and counts["n_used"] <= counts["n_seen"] and len(rows) == min(counts["capacity"], counts["n_seen"])
+    rows, window = tensors["reservoir.rows"].numpy(), counts.get("window")
+    numbers = [count for name, count in counts.items() if name != "window" or window is not None]
+    sound = counts.keys() == {*COUNTS, "window"} and all(type(count) is int and 0 <= count <= MOST_COUNT for count in numbers)
+    most = "capacity" if window is None else "window"
+    sound = sound and counts["n_used"] <= counts["n_seen"] and len(rows) == min(counts[most], counts["n_seen"])
     if not sound:
         raise ValueError(f"the sample of a stream in the file has {len(rows)} rows, to which {counts!s:.200} does not fit")
     return Reservoir(rows=rows, **counts)

@@ -357,7 +357,8 @@ def _step(d: int, m: int, constraint: ConstraintName) -> Stage:
 
 def _paper_memory(n: int, d: int, m: int, batch_size: int, constraint: ConstraintName) -> float:
     frames = 4 + (constraint == "stiefel")  # itself, its gradient, its momentum, and the step that is being made
-    training = 4 * (frames * packed_size(d) * m + 2 * m * d**2 + 2 * BLOCK_NUMBERS + 3 * batch_size * d)
+    # The checks of quadrics hold a few copies of their matrices.
+    training = 4 * (frames * packed_size(d) * m + 6 * m * d**2 + 2 * BLOCK_NUMBERS + 3 * batch_size * d)
     moments = 8 * (8 * d**2 + 3 * _block_rows(d) * d / N_FOLDS) + 12 * _block_rows(d) * d
     return ROW_BYTES * n + max(training, moments)
 

@@ -1,4 +1,4 @@
-"""A uniform sample of a stream, of bounded size."""
+"""What is kept of a stream: a uniform sample of bounded size, or the latest rows."""
 
 from dataclasses import dataclass, replace
 
@@ -13,13 +13,15 @@ GROWTH = 10  # a stream that is longer by a tenth has grown enough for another f
 
 @dataclass(frozen=True, eq=False)
 class Reservoir:
-    """Rows of a stream, each of which is in the sample with the same probability (Vitter's algorithm R).
+    """Rows of a stream, each of which is in the sample with the same probability (Vitter's algorithm R), or the latest ones.
 
     Parameters
     ----------
     seed : int
     capacity : int
-        The most rows to keep.
+        The most rows to keep of a uniform sample.
+    window : int, optional
+        Keep the latest so many rows instead, so that older ones are forgotten.
 
     Examples
     --------
@@ -37,9 +39,18 @@ class Reservoir:
     rows: NDArray[np.floating] | None = None  # (at most capacity, d)
     n_seen: int = 0
     n_used: int = 0
+    window: int | None = None
 
     def with_rows(self, rows: Rows) -> "Reservoir":
         """Return the sample after further rows of the stream."""
+        sample = self._uniform(rows) if self.window is None else self._latest(rows, self.window)
+        return replace(self, rows=sample, n_seen=self.n_seen + rows.n_rows)
+
+    def _latest(self, rows: Rows, window: int) -> NDArray[np.floating]:
+        new: NDArray[np.floating] = rows.read(slice(max(0, rows.n_rows - window), rows.n_rows)).cpu().numpy()
+        return new if self.rows is None else np.concatenate([self.rows[max(0, len(self.rows) + len(new) - window) :], new])
+
+    def _uniform(self, rows: Rows) -> NDArray[np.floating]:
         kept = 0 if self.rows is None else len(self.rows)
         rng = np.random.default_rng((self.seed, self.n_seen))
         numbers = np.arange(self.n_seen, self.n_seen + rows.n_rows)
@@ -52,7 +63,7 @@ class Reservoir:
             sample[:kept] = self.rows
         chosen = np.array(sorted(last, key=lambda place: last[place]), dtype=np.int64)
         sample[chosen] = rows.read(np.array([last[int(place)] for place in chosen], dtype=np.int64)).cpu().numpy()
-        return replace(self, rows=sample, n_seen=self.n_seen + rows.n_rows)
+        return sample
 
     def sample(self) -> NDArray[np.floating]:
         """Return the rows that are kept."""
@@ -61,8 +72,9 @@ class Reservoir:
         return self.rows
 
     def has_grown(self) -> bool:
-        """Return whether there are a tenth more rows than when they were last used."""
-        return GROWTH * (self.n_seen - self.n_used) >= self.n_used
+        """Return whether there are a tenth more rows than when they were last used, or a tenth of the latest ones is new."""
+        before = self.n_used if self.window is None else min(self.n_used, self.window)
+        return GROWTH * (self.n_seen - self.n_used) >= before
 
     def used(self) -> "Reservoir":
         """Return the same sample, as used now."""

@@ -100,10 +100,11 @@ def _add_gram(total: Tensor, features: Tensor) -> None:
     """Add ``FᵀF`` for features F (n, D) to a total (D, D): stripes of one triangle, and the other one by symmetry."""
     size = -(-len(total) // N_STRIPES)
     for start in range(0, len(total), size):
-        stop = start + size
-        stripe = features[:, start:stop].T @ features[:, start:]
-        total[start:stop, start:] += stripe
-        total[stop:, start:stop] += stripe[:, size:].T
+        n, n_right = min(size, len(total) - start), len(total) - start
+        # narrow instead of slices: fake tensors, by which devices are tested, have no others
+        stripe = features.narrow(1, start, n).T @ features.narrow(1, start, n_right)
+        total.narrow(0, start, n).narrow(1, start, n_right).add_(stripe)
+        total.narrow(0, start + n, n_right - n).narrow(1, start, n).add_(stripe.narrow(1, n, n_right - n).T)
 
 
 def _coefficient_fit(points: Tensor, n_quadrics: int, _: SpectralInnerProduct, eps: float) -> Quadrics:

@@ -76,7 +76,7 @@ class TrainingOptions:
     checkpoint_steps : int, optional
         Write it every so many steps.
     checkpoint_minutes : float, default=10.0
-        Otherwise, write it every so many minutes. It is always written at the end.
+        Otherwise, write it every so many minutes. It is always written at the start and at the end.
 
     Examples
     --------
@@ -244,10 +244,12 @@ class _Run:
 
     def finish(self) -> Trained:
         """Train to the end."""
+        if self._is_unfinished():
+            self._save()  # so that a full disk, or a folder that cannot be written to, is noticed before hours are lost
         started, saved, steps = time.monotonic() - self.seconds, time.monotonic(), 0
         with _progress(self.options) as bar:
             bar.update(self.epoch)
-            while self.epoch < self.options.epoch_num and not self._out_of_patience():
+            while self._is_unfinished():
                 for points in moved(self.batches.epoch(self.epoch, self.batch), self.device):
                     self._step(points)
                     steps += 1
@@ -331,8 +333,9 @@ class _Run:
             f"coordinates (centred, of unit scale) first.{infinite}"
         )
 
-    def _out_of_patience(self) -> bool:
-        return self.options.patience is not None and self.stale >= self.options.patience
+    def _is_unfinished(self) -> bool:
+        out_of_patience = self.options.patience is not None and self.stale >= self.options.patience
+        return self.epoch < self.options.epoch_num and not out_of_patience
 
     def _is_due(self, steps: int, seconds: float) -> bool:
         if self.path is None:

@@ -30,7 +30,7 @@ class Counting(QuadricDetector):
 
 def main() -> dict[str, Any]:
     """Fit here, in joblib's workers, and in SUOD's."""
-    from tests.test_detector import TEST, X  # which workers need not import
+    from tests.circle import TEST, X  # which workers need not import
 
     before = torch.get_num_threads()
     members = [Counting(), Counting(score_function="quadrics"), KNN()]

@@ -1,7 +1,5 @@
 """A checkpoint is whole or not there, and damage is noticed."""
 
-import warnings
-
 import pytest
 import torch
 
@@ -70,21 +68,6 @@ def test_reading_runs_no_code(path):
     write_checkpoint(path, {"evil": Evil()})
     with pytest.raises(ValueError, match="cannot be read"):
         read_checkpoint(path)
-
-
-def test_a_failed_write_leaves_the_old_file(path, monkeypatch):
-    write_checkpoint(path, state(1))
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_checkpoint(path, state(2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert read_checkpoint(path)["number"] == 1
-    assert [p.name for p in path.parent.iterdir()] == ["run.ckpt"]
 
 
 def test_a_damaged_file_never_takes_the_place_of_a_sound_one(path):

@@ -1,54 +1,22 @@
-"""QuadricDetector is what PyOD's users expect of a detector: its interface, seeds, round trips, streams, explanations."""
+"""QuadricDetector is what PyOD's users expect of a detector: its interface, its scores, its training."""
 
 import copy
 import inspect
-import io
-import pickle
-import random
 import warnings
 from functools import cache
 
-import joblib
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas
 import pytest
-import torch
-from joblib.externals import loky
-from matplotlib.axes import Axes
 from pyod.models.base import BaseDetector
 from scipy.stats import spearmanr
-from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pyod_quadric import QuadricDetector, Quadrics, detector, random_quadrics
-from pyod_quadric._version import __version__
+from pyod_quadric import QuadricDetector, detector
 from pyod_quadric.model import Model
-from tests.test_training import global_states
-
-
-def cloud(n=190, n_outliers=10, seed=0):
-    """Return rows near a circle in R^3 and outliers inside of it, (n + n_outliers, 3), and which ones these are."""
-    rng = np.random.default_rng(seed)
-    angle = rng.uniform(0, 2 * np.pi, n + n_outliers)
-    radius = np.where(np.arange(n + n_outliers) < n, 2, 0.5)
-    rows = np.stack([radius * np.cos(angle), radius * np.sin(angle), 0 * angle], axis=1)
-    return rows + 0.05 * rng.normal(size=rows.shape), (radius < 2).astype(int)
-
-
-X, Y = cloud()
-TEST, TEST_Y = cloud(seed=1)
-WAYS = {
-    "closed form": {},
-    "linear": {"score_function": "linear"},
-    "mean distance": {"score_function": "mean_distance", "n_quadrics": 2, "normalize": True},
-    "penalty": {"epoch_num": 2, "batch_size": 64},
-    "stiefel": {"epoch_num": 2, "batch_size": 64, "constraint": "stiefel", "optimizer_name": "adam"},
-}
-ways = pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
+from tests.circle import TEST, TEST_Y, WAYS, X, Y, shuffled, ways
 
 
 @pytest.fixture(scope="module")
@@ -177,11 +145,6 @@ def test_pipeline_and_grid_search():
     assert search.best_params_["score_function"] == "combined"
 
 
-def shuffled(*arrays):
-    order = np.random.default_rng(0).permutation(len(arrays[0]))
-    return [array[order] for array in arrays]
-
-
 # Scores
 
 
@@ -267,140 +230,6 @@ def test_bad_batch_sizes_of_scoring_are_refused(fitted, batch_size):
         fitted.decision_function(X, batch_size=batch_size)
 
 
-# Seeds
-
-
-@ways
-def test_fits_with_one_seed_agree_bit_for_bit(settings):
-    detector = QuadricDetector(**settings, random_state=7).fit(X)
-    expected = detector.decision_function(TEST)
-    others = [
-        detector.fit(X),
-        clone(detector).fit(X),
-        QuadricDetector(**settings, random_state=7).fit(X),
-        QuadricDetector(**settings, random_state=1).fit(X).set_params(random_state=7).fit(X),
-    ]
-    for other in others:
-        np.testing.assert_array_equal(other.decision_function(TEST), expected)
-
-
-@pytest.mark.parametrize("settings", [WAYS["closed form"], WAYS["penalty"]])
-def test_the_seed_matters(settings):
-    one, two = (QuadricDetector(**settings, random_state=seed).fit(X).decision_scores_ for seed in (1, 2))
-    assert not np.array_equal(one, two)
-
-
-def test_random_state_may_be_a_generator_or_none():
-    same = [QuadricDetector(random_state=np.random.RandomState(3)).fit(X).decision_scores_ for _ in range(2)]
-    np.testing.assert_array_equal(*same)
-    free = QuadricDetector(random_state=None)
-    assert not np.array_equal(free.fit(X).decision_scores_, free.fit(X).decision_scores_)
-
-
-@pytest.mark.parametrize(
-    ("settings", "random_state"),
-    [(WAYS["closed form"], None), (WAYS["penalty"], 0), (WAYS["stiefel"], None), (WAYS["stiefel"], 0)],
-)
-def test_global_generators_are_left_alone(settings, random_state, monkeypatch):
-    before = global_states()
-    seeded = []
-    for module, name in ((np.random, "seed"), (torch, "manual_seed"), (random, "seed")):
-        monkeypatch.setattr(module, name, lambda *args, **kwargs: seeded.append(args))
-    detector = QuadricDetector(**settings, random_state=random_state).fit(X)
-    detector.decision_function(TEST)
-    detector.partial_fit(TEST)
-    detector.explain(TEST)
-    detector.project(TEST[:3])
-    plt.close(detector.explain_outlier(0).figure)
-    assert global_states() == before
-    assert not seeded
-
-
-# Round trips
-
-
-def through_joblib(detector):
-    file = io.BytesIO()
-    joblib.dump(detector, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
-ROUND_TRIPS = {
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda detector: pickle.loads(pickle.dumps(detector)),
-    "joblib": through_joblib,
-}
-
-
-@pytest.mark.parametrize("round_trip", ROUND_TRIPS.values(), ids=ROUND_TRIPS)
-@pytest.mark.parametrize("settings", [WAYS["closed form"], WAYS["stiefel"]], ids=["closed form", "stiefel"])
-def test_round_trips_keep_everything(settings, round_trip):
-    detector = QuadricDetector(**settings).fit(X)
-    other = round_trip(detector)
-    np.testing.assert_array_equal(other.decision_function(TEST), detector.decision_function(TEST))
-    np.testing.assert_array_equal(other.predict(TEST), detector.predict(TEST))
-    np.testing.assert_array_equal(other.explain(TEST), detector.explain(TEST))
-    np.testing.assert_array_equal(other.project(TEST[:3]), detector.project(TEST[:3]))
-    assert other.get_params() == detector.get_params()
-
-
-def test_other_processes_score_the_same(fitted):
-    with loky.ProcessPoolExecutor(max_workers=1) as executor:  # as joblib.Parallel has them
-        scores = executor.submit(fitted.decision_function, TEST).result()
-    np.testing.assert_allclose(scores, fitted.decision_function(TEST), rtol=1e-12)
-
-
-def test_clones_are_unfitted_and_keep_given_quadrics():
-    start = random_quadrics(2, 3, torch.Generator().manual_seed(0), torch.float64)
-    detector = QuadricDetector(init=start, n_components=None).fit(X)
-    other = clone(detector)
-    assert not hasattr(other, "model_")
-    assert other.init is not start
-    np.testing.assert_array_equal(other.fit(X).decision_scores_, detector.decision_scores_)
-
-
-def tensors_in(thing):
-    """Find all tensors in attributes, dictionaries and sequences."""
-    if isinstance(thing, torch.Tensor):
-        return [thing]
-    parts = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else []
-    if type(thing).__module__.startswith("pyod_quadric"):
-        parts = vars(thing).values()
-    return [tensor for part in parts for tensor in tensors_in(part)]
-
-
-@ways
-def test_files_hold_what_was_learnt_and_no_more(settings, monkeypatch):
-    detector = QuadricDetector(**settings).fit(X)
-    found = set()
-
-    class Recorder(pickle.Unpickler):
-        def find_class(self, module, name):
-            found.add(f"{module}.{name}")
-            return super().find_class(module, name)
-
-    content = pickle.dumps(detector)
-    loaded = Recorder(io.BytesIO(content)).load()
-    assert not [name for name in found if "optim" in name or "oader" in name or "batches" in name], found
-    assert X[50:100].tobytes() not in content  # the training rows
-    tensors = tensors_in(loaded)
-    assert len(tensors) > 3
-    for tensor in tensors:
-        assert tensor.device.type == "cpu"
-        assert not tensor.requires_grad
-        assert tensor.untyped_storage().nbytes() == tensor.nbytes  # no part of something larger
-
-
-def test_pyod_saves_and_loads(fitted, tmp_path):
-    persistence = pytest.importorskip("pyod.utils.persistence", reason="PyOD has it from 3.5 on")
-    persistence.save(fitted, tmp_path / "detector.joblib", metadata=fitted.versions_)
-    loaded, envelope = persistence.load(tmp_path / "detector.joblib", trusted=True, strict=True, return_metadata=True)
-    np.testing.assert_array_equal(loaded.decision_function(TEST), fitted.decision_function(TEST))
-    assert envelope["metadata"] == {"torch_version": torch.__version__, "pyod_quadric_version": __version__}
-    assert {type(version) for version in envelope["metadata"].values()} == {str}
-
-
 # Training
 
 
@@ -473,198 +302,3 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path):
 def test_patience_stops_training():
     settings = {"epoch_num": 40, "lr": 0.5, "validation_fraction": 0.2, "patience": 2}
     assert len(QuadricDetector(**settings).fit(X).history_["loss"]) < 40
-
-
-# The paper
-
-
-@pytest.mark.parametrize(("variant", "m"), [("full", 100), ("base", 100), ("sub", 30)])
-def test_the_paper_has_three_variants(variant, m):
-    detector = QuadricDetector.from_paper(variant, epoch_num=1, contamination=0.2)
-    assert (detector.epoch_num, detector.contamination) == (1, 0.2)
-    rows = np.random.default_rng(0).normal(size=(300, 16)) + 1
-    detector.fit(rows)
-    assert detector.n_quadrics_ == len(detector.quadrics_) == m
-    assert detector.quadric_weights_ is None
-    np.testing.assert_allclose(detector.row_weights_, 1)
-    np.testing.assert_allclose(detector.decision_scores_, detector.quadric_distances(rows).mean(axis=1))
-    np.testing.assert_allclose(detector.decision_function(3 * rows), detector.decision_scores_)  # rows are normalised
-
-
-def test_variants_of_the_paper_differ():
-    full, base = (QuadricDetector.from_paper(variant).get_params() for variant in ("full", "base"))
-    assert {name for name in full if full[name] != base[name]} == {"inner_product", "loss"}
-    assert (base["inner_product"], base["loss"]) == ("coefficient", "squared_algebraic")
-    with pytest.raises(ValueError, match=r"variant must be one of \['full', 'base', 'sub'\], got 'best'"):
-        QuadricDetector.from_paper("best")
-
-
-# What is inside
-
-
-@ways
-def test_scores_are_made_of_quadric_distances(settings):
-    detector = QuadricDetector(**settings).fit(X)
-    distances = detector.quadric_distances(TEST)
-    assert distances.shape == (200, detector.n_quadrics_)
-    assert distances.dtype == np.float64
-    if detector.quadric_weights_ is None:
-        part = distances.mean(axis=1) if detector.n_quadrics_ else 0
-    else:
-        part = distances**2 @ detector.quadric_weights_
-    linear = detector.model_.linear
-    rest = 0 if linear is None else linear.squared_distances(torch.tensor(TEST)).numpy()
-    np.testing.assert_allclose(detector.decision_function(TEST), part + rest)
-
-
-@ways
-def test_input_quadrics_are_those_of_the_input(settings):
-    detector = QuadricDetector(**settings).fit(X)
-    if detector.quadrics_ is None:
-        assert detector.input_quadrics_ is None
-        return
-    rows = torch.tensor(TEST)
-    working = detector.model_.coordinates.transform(rows)
-    values = detector.input_quadrics_.values(detector.model_.normalized(rows))
-    assert isinstance(detector.quadrics_, Quadrics)
-    np.testing.assert_allclose(values, detector.quadrics_.values(working), atol=1e-9)
-
-
-def test_the_circle_is_among_the_input_quadrics(fitted):
-    values = fitted.input_quadrics_.values(torch.tensor([[2.0, 0, 0], [0, -2, 0], [0, 0, 0]], dtype=torch.float64)).abs()
-    assert (values[:2].amax(dim=0) < 0.1 * values[2]).any()
-
-
-def test_rows_weigh_less_the_farther_they_are(fitted):
-    assert fitted.row_weights_.shape == (200,)
-    assert fitted.row_weights_.min() >= 0
-    assert fitted.row_weights_.max() == 1
-    assert fitted.row_weights_[Y == 1].max() < 0.2 < np.median(fitted.row_weights_)
-
-
-def test_projection_removes_noise(fitted):
-    projected = fitted.project(TEST[:190])
-    assert projected.shape == (190, 3)
-    assert projected.dtype == np.float64
-    before, after = (np.abs(np.hypot(rows[:, 0], rows[:, 1]) - 2) for rows in (TEST[:190], projected))
-    assert after.mean() < 0.5 * before.mean()
-
-
-def test_projections_of_unweighted_quadrics_are_on_them():
-    detector = QuadricDetector(score_function="mean_distance", n_quadrics=1).fit(X)
-    assert detector.quadric_distances(TEST).max() > 0.1
-    assert detector.quadric_distances(detector.project(TEST)).max() < 1e-5
-
-
-@ways
-def test_explanations_sum_to_the_score(settings):
-    detector = QuadricDetector(**settings).fit(X)
-    added = detector.explain(TEST)
-    assert added.shape == TEST.shape
-    assert added.dtype == np.float64
-    assert added.min() >= 0
-    np.testing.assert_allclose(added.sum(axis=1), detector.decision_function(TEST))
-
-
-def test_explanations_find_the_feature(fitted):
-    height = np.array([[2.0, 0.0, 1.0], [0.0, -2.0, 1.0]])  # above the circle
-    assert (fitted.explain(height).argmax(axis=1) == 2).all()
-
-
-# Pictures
-
-
-@pytest.fixture
-def closing():
-    yield
-    plt.close("all")
-
-
-@pytest.mark.usefixtures("closing")
-def test_explain_outlier_draws_the_contributions(fitted):
-    number = int(np.argmax(fitted.decision_scores_))
-    axes = fitted.explain_outlier(number)
-    assert isinstance(axes, Axes)
-    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], fitted.explain(X[[number]])[0])
-    bands = [line.get_ydata() for line in axes.lines]
-    np.testing.assert_allclose(bands, np.quantile(fitted.explain(X), [0.95, 0.99], axis=0))
-    assert "outlier" in axes.get_title()
-    assert "inlier" in fitted.explain_outlier(0).get_title()
-
-
-@pytest.mark.usefixtures("closing")
-def test_explain_outlier_shows_what_is_asked_for(fitted):
-    axes = fitted.explain_outlier(3, columns=[2, 0], cutoffs=[0.5], feature_names=["height", "width"])
-    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], fitted.explain(X[[3]])[0, [2, 0]])
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["height", "width"]
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), np.median(fitted.explain(X)[:, [2, 0]], axis=0))
-    with pytest.raises(ValueError, match="feature_names must hold one name for each of the 3 features shown, got 1"):
-        fitted.explain_outlier(3, feature_names=["height"])
-
-
-@pytest.mark.usefixtures("closing")
-def test_explain_outlier_saves_files(fitted, tmp_path):
-    fitted.explain_outlier(0, file_name=str(tmp_path / "row"))
-    assert (tmp_path / "row.png").read_bytes().startswith(b"\x89PNG")
-    fitted.explain_outlier(0, file_name=str(tmp_path / "row"), file_type="svg")
-    assert "<svg" in (tmp_path / "row.svg").read_text()
-
-
-@pytest.mark.usefixtures("closing")
-def test_explain_outlier_knows_the_names_of_a_frame():
-    detector = QuadricDetector().fit(pandas.DataFrame(X, columns=["x", "y", "z"]))
-    assert [label.get_text() for label in detector.explain_outlier(0).get_xticklabels()] == ["x", "y", "z"]
-    assert [label.get_text() for label in detector.explain_outlier(0, columns=[1]).get_xticklabels()] == ["y"]
-
-
-@pytest.mark.usefixtures("closing")
-def test_explain_outlier_after_loading_needs_the_rows(fitted):
-    loaded = pickle.loads(pickle.dumps(fitted))
-    with pytest.raises(ValueError, match="give them as X"):
-        loaded.explain_outlier(5)
-    heights = [
-        [bar.get_height() for bar in axes.patches] for axes in (fitted.explain_outlier(5), loaded.explain_outlier(5, X=X))
-    ]
-    np.testing.assert_array_equal(*heights)
-
-
-# Streams
-
-
-def test_a_stream_is_fitted_like_its_rows_together(fitted):
-    rows = np.concatenate([X, TEST])
-    stream = QuadricDetector(contamination=0.05)
-    for chunk in np.split(rows, 4):
-        assert stream.partial_fit(chunk) is stream
-    together = QuadricDetector(contamination=0.05).fit(rows)
-    np.testing.assert_array_equal(stream.decision_scores_, together.decision_scores_)
-    np.testing.assert_array_equal(stream.predict(TEST), together.predict(TEST))
-    after = QuadricDetector(contamination=0.05).fit(X).partial_fit(TEST)
-    np.testing.assert_array_equal(after.decision_scores_, together.decision_scores_)
-    after.fit(X)  # begins anew
-    np.testing.assert_array_equal(after.partial_fit(TEST).decision_scores_, together.decision_scores_)
-
-
-@pytest.mark.parametrize("begin", ["fit", "partial_fit"])
-def test_streams_are_fitted_anew_when_they_have_grown_by_a_tenth(begin):
-    detector = getattr(QuadricDetector(), begin)(X)
-    model = detector.model_
-    assert detector.partial_fit(TEST[:10]).model_ is model
-    assert detector.partial_fit(TEST[10:15]).model_ is model
-    assert detector.partial_fit(TEST[15:25]).model_ is not model
-    assert len(detector.decision_scores_) == len(detector.labels_) == 225
-
-
-def test_streams_keep_a_bounded_sample(monkeypatch):
-    monkeypatch.setattr("pyod_quadric.reservoir.Reservoir.__init__.__defaults__", (150, None, 0, 0))
-    detector = QuadricDetector(contamination=0.05).partial_fit(X).partial_fit(TEST)
-    assert len(detector.decision_scores_) == 150
-    assert roc_auc_score(TEST_Y, detector.decision_function(TEST)) > 0.99
-
-
-def test_streams_go_on_after_loading():
-    stream = QuadricDetector().partial_fit(X)
-    loaded = pickle.loads(pickle.dumps(stream))
-    np.testing.assert_array_equal(loaded.partial_fit(TEST).decision_scores_, stream.partial_fit(TEST).decision_scores_)
-    with pytest.raises(ValueError, match="files do not hold the training rows"):
-        pickle.loads(pickle.dumps(QuadricDetector().fit(X))).partial_fit(TEST)

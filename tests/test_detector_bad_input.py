@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from pyod_quadric import QuadricDetector
-from tests.test_detector import TEST, X
+from tests.circle import TEST, X
 
 NAN, INF = np.nan, np.inf
 METHODS = ["decision_function", "predict", "predict_proba", "predict_confidence", "quadric_distances", "explain", "project"]
@@ -237,6 +237,7 @@ BAD_PARAMETERS = {
     "patience": [3, 0],
     "checkpoint": ["/no/such/folder/run.ckpt"],
     "device": ["cuba", 1.5],
+    "window": [2, 10.0, "all"],
     "random_state": [-1, "seed", np.random.default_rng(0)],
     "verbose": ["loud", None],
 }

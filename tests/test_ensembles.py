@@ -24,7 +24,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pyod_quadric import QuadricDetector
-from tests.test_detector import TEST, TEST_Y, X, Y, shuffled
+from tests.circle import TEST, TEST_Y, X, Y, shuffled
 
 
 @pytest.fixture(scope="module")

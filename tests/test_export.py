@@ -18,8 +18,8 @@ from hypothesis.extra.numpy import arrays
 from pyod_quadric import QuadricDetector, export
 from pyod_quadric.export import OPSET, exported
 from pyod_quadric.model import DISTANCE_FUNCTIONS
+from tests.circle import TEST, X
 from tests.elsewhere import DEVICE, Elsewhere
-from tests.test_detector import TEST, X
 from tests.test_training import global_states
 
 # torch copies its own trees in a way that it warns of.

@@ -22,8 +22,8 @@ from sklearn.base import clone
 from pyod_quadric import QuadricDetector, Quadrics, files, random_quadrics
 from pyod_quadric.files import FORMAT_VERSION, from_bytes, read_file, with_checksum
 from pyod_quadric.reservoir import Reservoir
+from tests.circle import TEST, WAYS, X
 from tests.elsewhere import DEVICE, Elsewhere
-from tests.test_detector import TEST, WAYS, X
 from tests.test_training import global_states
 
 
@@ -227,21 +227,7 @@ def test_bad_parameters_are_noticed_when_saving(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Streams
-
-
-def test_streams_go_on_after_loading():
-    stream = QuadricDetector().partial_fit(X).partial_fit(TEST[:5])
-    again = loaded(saved(stream))
-    for chunk in (TEST[5:10], TEST[10:]):
-        assert_same(state(again.partial_fit(chunk)), state(stream.partial_fit(chunk)))
-    assert len(again.decision_scores_) == 400
-
-
-def test_a_fit_goes_on_after_loading_if_its_sample_is_saved():
-    fitted = QuadricDetector().fit(X)
-    again = loaded(saved(fitted, sample=True))
-    np.testing.assert_array_equal(again.partial_fit(TEST).decision_scores_, fitted.partial_fit(TEST).decision_scores_)
+# Streams, which test_streams.py goes on with
 
 
 @pytest.mark.parametrize("begin", ["fit", "partial_fit"])
@@ -252,27 +238,6 @@ def test_files_without_a_sample_hold_no_rows(begin):
     assert (X[50:52].tobytes() in saved(fitted)) == (begin == "partial_fit")
     with pytest.raises(ValueError, match="files do not hold the training rows"):
         loaded(content).partial_fit(TEST)
-
-
-# Writing
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "model"
-    QuadricDetector().fit(X).save(path)
-    before = path.read_bytes()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        QuadricDetector().fit(TEST).save(path)
-    monkeypatch.undo()
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["model"]
-    QuadricDetector().fit(TEST).save(path)
-    assert path.read_bytes() != before
 
 
 # Files that are none
@@ -349,6 +314,9 @@ PARAMETERS, RESERVOIR = [*DOCUMENT, "parameters"], [*DOCUMENT, "reservoir"]
         (change(DOCUMENT, reservoir=None), "half of the sample of a stream"),
         (change(RESERVOIR, n_seen=61), "has 60 rows, to which"),
         (change(RESERVOIR, n_used=10**30), "has 60 rows, to which"),
+        (change(RESERVOIR, window=50), "has 60 rows, to which"),
+        (change(RESERVOIR, window="all"), "has 60 rows, to which"),
+        (change(PARAMETERS, window=2), "window must be None or a whole number from 3 on"),
         (change(["labels"], shape=[2**40, 2**40]), "cannot be read"),
         (change(["labels"], shape=[11]), "cannot be read"),
         (change(["labels"], dtype="I8"), "labels of the file does not fit its other tensors: it is torch.int8"),

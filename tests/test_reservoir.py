@@ -9,8 +9,8 @@ from pyod_quadric.batches import Rows
 from pyod_quadric.reservoir import Reservoir
 
 
-def streamed(n, sizes, capacity, seed=0):
-    reservoir, rows = Reservoir(seed, capacity), np.arange(float(n))[:, None]
+def streamed(n, sizes, capacity, seed=0, window=None):
+    reservoir, rows = Reservoir(seed, capacity, window=window), np.arange(float(n))[:, None]
     place = 0
     while place < n:
         size = sizes[place % len(sizes)]
@@ -50,3 +50,15 @@ def test_nothing_is_lost_in_a_wider_type():
     assert reservoir.sample()[-1, 0] == 0.1
     with pytest.raises(ValueError, match="no rows"):
         Reservoir(0).sample()
+
+
+@given(n=st.integers(1, 60), sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4), window=st.integers(1, 30))
+def test_a_window_holds_the_latest_rows(n, sizes, window):
+    reservoir = streamed(n, sizes, 5, window=window)
+    np.testing.assert_array_equal(reservoir.sample()[:, 0], np.arange(n)[-window:])
+
+
+def test_a_window_tells_when_a_tenth_of_it_is_new():
+    reservoir = streamed(1000, [10], 5, window=100).used()
+    assert not reservoir.with_rows(Rows(np.zeros((9, 1)))).has_grown()
+    assert reservoir.with_rows(Rows(np.zeros((10, 1)))).has_grown()

@@ -6,7 +6,7 @@ import torch
 
 from pyod_quadric import QuadricDetector
 from pyod_quadric.threads import VARIABLES, share_of_cores
-from tests.test_detector import X
+from tests.circle import X
 
 
 @pytest.fixture

@@ -124,6 +124,8 @@ def draw(results: list[dict[str, Any]]) -> Figure:
     size = Size(**results[0]["size"])
     for ax in panels:
         ax.set(xlabel="distractors", title=f"{size.n_rows:,} rows of {size.n_features} features, float32")
+        ax.set_xticks(numbers, [f"{number:,}" for number in numbers])
+        ax.minorticks_off()  # their labels would overlap
         ax.grid(alpha=0.3)
         ax.legend()
     return figure

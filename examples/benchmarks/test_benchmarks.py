@@ -98,7 +98,7 @@ def test_plan(tmp_path, capsys):
     plan.main(tmp_path, fast=True)
     results = files(tmp_path, "plan")
     assert "| paper | 300 | 4 | 2 |" in capsys.readouterr().out
-    assert [result["kind"] for result in results["results"]] == ["paper", "paper", "default", "default"]
+    assert [result["kind"] for result in results["results"]] == ["paper", "default"]
     assert all(0 < number < math.inf for number in numbers([*results["results"], results["rows_per_second"]]))
 
 

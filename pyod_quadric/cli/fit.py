@@ -94,6 +94,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "patience": {"type": int, "help": "stop after so many epochs without a smaller held-out loss"},
     "checkpoint": {"metavar": "FILE", "help": "where training keeps its state, to go on after a kill"},
     "device": {"help": "where to compute, such as cuda:0; by default CUDA if there is any"},
+    "window": {"type": int, "help": "rows that a stream remembers, where the model is to go on learning; kept in the file"},
     "random_state": {"type": int, "help": "the seed of everything random"},
 }
 

@@ -1,0 +1,101 @@
+"""Run by test_training.py: train in forked processes, kill them at random moments, go on, and print what came of it as JSON.
+
+This process imports everything once, also what torch imports at the first step, and starts no thread, so that a fork costs
+milliseconds where a new process costs seconds.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pyod_quadric import training
+from pyod_quadric.checkpoints import read_checkpoint
+from tests.test_training import options, start, torus
+
+N_EPOCHS, N_BATCHES = 2, 10  # 600 rows in batches of 64
+
+
+def child(folder, constraint, pipe):
+    """Train from wherever the checkpoint is, tell of each checkpoint that is written, and write the result."""
+    write = training.write_checkpoint
+
+    def write_and_tell(path, state):
+        write(path, state)
+        os.write(pipe, b".")
+
+    training.write_checkpoint = write_and_tell
+    kept = options(constraint=constraint, epoch_num=N_EPOCHS, checkpoint=folder / "run.ckpt", checkpoint_steps=1)
+    result = training.train(torus(), start(), kept)
+    parts = [result.quadrics.quadratic, result.quadrics.linear, result.quadrics.constant]
+    content = b"".join(part.numpy().tobytes() for part in parts) + json.dumps(result.history["loss"]).encode()
+    (folder / "result").write_bytes(content)
+
+
+def trained(folder, constraint, delay=None):
+    """Train in a fork, which is killed after a delay; return how many checkpoints it has told of, and how it ended."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            os.close(reading)
+            child(folder, constraint, writing)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(process, signal.SIGKILL)
+    with os.fdopen(reading, "rb") as told:
+        n_written = len(told.read())  # until the process has ended
+    _, status = os.waitpid(process, 0)
+    return n_written, os.waitstatus_to_exitcode(status)
+
+
+def step_of(state):
+    return 0 if state is None else state["epoch"] * N_BATCHES + state["batch"]
+
+
+def main(folder, n_kills):
+    torch.set_num_threads(1)
+    rng, runs = np.random.default_rng(), []
+    for constraint in ("penalty", "stiefel"):
+        first = folder / f"{constraint}.ckpt"
+        training.train(torus(), start(), options(constraint=constraint, epoch_num=1, checkpoint=first))
+        read_checkpoint(first)
+        whole = folder / constraint
+        whole.mkdir()
+        started = time.monotonic()
+        n_written, ending = trained(whole, constraint)
+        seconds = time.monotonic() - started
+        assert ending == 0
+        for number in range(n_kills // 2):
+            place = folder / f"{constraint}-{number}"
+            place.mkdir()
+            told, killed = trained(place, constraint, delay=rng.uniform(0, seconds))
+            state = read_checkpoint(place / "run.ckpt")
+            written, ended = trained(place, constraint)
+            runs.append(
+                {
+                    "killed": killed == -signal.SIGKILL,
+                    "told": told,
+                    "found": step_of(state),
+                    "all": n_written,
+                    "written": written,
+                    "ended": ended,
+                    "same": (place / "result").read_bytes() == (whole / "result").read_bytes(),
+                    "files": sorted(file.name for file in place.iterdir()),
+                }
+            )
+    print(json.dumps(runs))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
