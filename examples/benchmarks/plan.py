@@ -3,8 +3,8 @@
 The machine is timed before and after each fit, and the mean of both speeds goes into the plan, since the machine may change
 while others are at work. With one thread (``OMP_NUM_THREADS=1``) all times are the processor's, to which waiting for others
 adds nothing. How many rounds rows are weighed and how many quadrics have evidence depends on the rows; the plan is made with
-what it expects. Then blocks of rows are scored by one and by two workers of a local Dask cluster, if Dask is there; these are times of
-the clock, and mean something only where each worker has a core of its own.
+what it expects. Then blocks of rows are scored by one and by two workers of a local Dask cluster, if Dask is there; these are
+times of the clock, and mean something only where each worker has a core of its own.
 
 Run it with ``OMP_NUM_THREADS=1 python -m examples.benchmarks.plan --output DIR``, in about two minutes.
 """
