@@ -129,7 +129,9 @@ class Quadrics:
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Quadrics":
         """Return the same quadrics in another floating-point type or on another device."""
-        dtype, device = dtype or self.dtype, device or self.device
+        dtype, device = dtype or self.dtype, torch.device(device or self.device)
+        if (dtype, device) == (self.dtype, self.device):
+            return self  # nothing to convert, nor to check again
         return Quadrics(self.quadratic.to(device, dtype), self.linear.to(device, dtype), self.constant.to(device, dtype))
 
     def values(self, points: Tensor) -> Tensor:
