@@ -3,7 +3,7 @@
 From left to right: an elliptic paraboloid and a hyperbolic cylinder; an elliptic cone and an elliptic cylinder; a one-sheeted
 hyperboloid and a hyperbolic paraboloid.
 
-Run it with ``python examples/quadric_pairs_example.py``; it prints the lengths of the curves and saves a picture.
+Run it with ``python -m examples.quadric_pairs_example``; it prints the lengths of the curves and saves a picture.
 """
 
 import argparse

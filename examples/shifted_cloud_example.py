@@ -5,7 +5,7 @@ shifted cloud is another conic, not the shifted one, because a shift changes the
 problem asks for the smallest mean order-2 distance under Hilbert-Schmidt orthonormality. Both of these go along with
 isometries, and so does the solution. The closed form with the Hilbert-Schmidt inner product does too.
 
-Run it with ``python examples/shifted_cloud_example.py``; it prints how far the fits are from shifts of each other and saves a
+Run it with ``python -m examples.shifted_cloud_example``; it prints how far the fits are from shifts of each other and saves a
 picture.
 """
 

@@ -14,7 +14,7 @@ one, along the true curve to the fitted one, and the mean of the two. The truth 
 What the example shows is robustness: with the outlier the proposed fit is closer to the truth. The same clouds are fitted
 without it as well, and there kernel PCA is the closer one more often than not.
 
-Run it with ``python examples/tennis_ball_example.py``; it takes one to two minutes, prints the distances and saves a picture.
+Run it with ``python -m examples.tennis_ball_example``; it takes one to two minutes, prints the distances and saves a picture.
 """
 
 import argparse
