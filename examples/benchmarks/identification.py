@@ -19,7 +19,7 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from examples.benchmarks._common import argument_parser, markdown_table, write_results
+from examples.benchmarks._common import argument_parser, markdown_table, resident, write_results
 from pyod_quadric import identification_curve, identification_rate
 from pyod_quadric.comparisons import TILE_ROWS
 from pyod_quadric.cutoffs import SHARES
@@ -97,16 +97,11 @@ TASKS = {BARE: bare_products, SINGLE: one_rate, CURVE: curve}
 def measured(task: Callable[[Problem], None], problem: Problem) -> dict[str, float]:
     """Return the seconds that a task takes and the bytes that it adds to the resident memory at its peak."""
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far; Linux only
-    before, started = _resident("VmRSS"), time.perf_counter()
+    before, started = resident("VmRSS"), time.perf_counter()
     task(problem)
     seconds = time.perf_counter() - started
     # The kernel counts pages per thread and adds them up late, so the peak of a small task can be below what was there before.
-    return {"seconds": seconds, "bytes": float(max(_resident("VmHWM") - before, 0))}
-
-
-def _resident(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+    return {"seconds": seconds, "bytes": float(max(resident("VmHWM") - before, 0))}
 
 
 def draw(results: list[dict[str, Any]]) -> Figure:

@@ -22,7 +22,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from examples.benchmarks._common import argument_parser, markdown_table, write_results
+from examples.benchmarks._common import argument_parser, markdown_table, resident, write_results
 
 MEGABYTE = 10**6
 FULL = {"n_rows": (250_000, 500_000, 1_000_000), "n_features": 512, "limit": 1500 * MEGABYTE}
@@ -65,12 +65,6 @@ def child(path: str, limit: int) -> None:
             }
         )
     )
-
-
-def resident(name: str) -> int:
-    """Return a figure of the memory of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
 
 def measure(path: Path, limit: int) -> dict[str, Any]:
