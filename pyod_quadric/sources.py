@@ -52,14 +52,22 @@ class NpyFile(_ArrayLike):
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        whole = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(whole, np.memmap):
-            raise ValueError(f"{self.path} holds several arrays; give a .npy file with one of shape (n, d)")
-        if not whole.flags.c_contiguous:
+        with self.path.open("rb") as file:  # only the header: a map of everything may be more than the process is allowed
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+            if read is None:
+                raise ValueError(f"{self.path} has version {version} of the .npy format, which is for named columns")
+            shape, column_by_column, dtype = read(file)
+            self._offset = file.tell()
+        if dtype.hasobject:
+            raise ValueError(f"{self.path} holds Python objects, which are never loaded")
+        if column_by_column and len(shape) > 1:
             raise ValueError(f"{self.path} is stored column by column; save it again with numpy.ascontiguousarray")
-        self.shape: tuple[int, ...] = whole.shape
-        self.dtype: np.dtype[Any] = whole.dtype
-        self._offset = whole.offset
+        self.shape: tuple[int, ...] = shape
+        self.dtype: np.dtype[Any] = dtype
+        needed, there = self._offset + dtype.itemsize * int(np.prod(shape)), self.path.stat().st_size
+        if there < needed:
+            raise ValueError(f"{self.path} is damaged: its header promises {needed} bytes, but there are {there}")
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         if isinstance(index, slice):

@@ -151,6 +151,22 @@ def test_a_row_deep_in_a_file_that_is_not_finite_is_named(tmp_path):
         QuadricDetector().fit(tmp_path / "rows.npy")
 
 
+def test_no_more_of_a_file_is_mapped_than_is_read(tmp_path, monkeypatch):
+    """A process may be allowed less than the whole file."""
+    mapped, shapes = np.memmap, []
+
+    def recorded(path, dtype, mode, offset, shape):
+        shapes.append(shape)
+        return mapped(path, dtype, mode, offset, shape)
+
+    monkeypatch.setattr(np, "memmap", recorded)
+    source = NpyFile(make_npy(tmp_path))
+    assert shapes == []
+    np.testing.assert_array_equal(source[3:5], DATA[3:5])
+    np.testing.assert_array_equal(source[np.array([9, 7])], DATA[[9, 7]])
+    assert shapes == [(2, 4), (3, 4)]
+
+
 def test_a_file_that_becomes_shorter_is_noticed(tmp_path):
     source = NpyFile(make_npy(tmp_path))
     (tmp_path / "rows.npy").write_bytes((tmp_path / "rows.npy").read_bytes()[:-16])

@@ -106,8 +106,10 @@ def open_table(path: str, choice: Choice | None = None, wanted: list[str] | None
         return CsvTable(path, choice, wanted)
     _check_no_columns(path, choice.columns or choice.drop or (choice.label_column and suffix == ".npy"))
     if suffix == ".npy":
-        mapped = _loaded(path, mmap_mode="r")
-        return ArrayTable(path, NpyFile(path) if mapped.flags.c_contiguous and mapped.size else mapped)
+        try:
+            return ArrayTable(path, NpyFile(path))
+        except ValueError:  # stored column by column, or not at all what it should be
+            return ArrayTable(path, _loaded(path, mmap_mode="r"))
     arrays = _loaded(path)
     names = list(arrays)
     rows = choice.array or ("X" if "X" in names else names[0] if len(names) == 1 else None)
