@@ -13,7 +13,6 @@ from pyod.models.knn import KNN
 from pyod.models.suod import SUOD  # before joblib has workers, since it changes how they are started
 
 from pyod_quadric import QuadricDetector
-from pyod_quadric.batches import Rows
 
 N_JOBS = 2
 # Balanced scheduling would write into the installed package; projections and approximations would change the scores.
@@ -23,8 +22,8 @@ PLAIN = {"bps_flag": False, "rp_flag_global": False, "approx_flag_global": False
 class Counting(QuadricDetector):
     """A detector that notes how many threads its fit has."""
 
-    def _fit(self, rows: Rows) -> None:
-        super()._fit(rows)
+    def _fit(self, *arguments: Any) -> None:
+        super()._fit(*arguments)
         self.threads_ = torch.get_num_threads()
 
 
