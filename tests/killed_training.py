@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,8 @@ def child(folder, constraint, pipe):
     (folder / "result").write_bytes(content)
 
 
-def trained(folder, constraint, delay=None):
-    """Train in a fork, which is killed after a delay; return how many checkpoints it has told of, and how it ended."""
+def trained(folder, constraint, n_told=None, delay=0.0):
+    """Train in a fork, killed some time after it has told of so many checkpoints; return how many it wrote, and how it ended."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
@@ -50,11 +51,13 @@ def trained(folder, constraint, delay=None):
         finally:
             os._exit(status)
     os.close(writing)
-    if delay is not None:
-        time.sleep(delay)
-        os.kill(process, signal.SIGKILL)
     with os.fdopen(reading, "rb") as told:
-        n_written = len(told.read())  # until the process has ended
+        n_written = 0
+        if n_told is not None:
+            n_written = len(told.read(n_told))
+            time.sleep(delay)
+            os.kill(process, signal.SIGKILL)
+        n_written += len(told.read())  # until the process has ended
     _, status = os.waitpid(process, 0)
     return n_written, os.waitstatus_to_exitcode(status)
 
@@ -76,15 +79,21 @@ def main(folder, n_kills):
         n_written, ending = trained(whole, constraint)
         seconds = time.monotonic() - started
         assert ending == 0
-        for number in range(n_kills // 2):
+        n_killed = 0
+        for number in count():  # one that has ended just before is not killed, and does not count
+            if n_killed == n_kills // 2:
+                break
             place = folder / f"{constraint}-{number}"
             place.mkdir()
-            told, killed = trained(place, constraint, delay=rng.uniform(0, seconds))
+            moment = rng.uniform(0, n_written)  # in checkpoints, of which one is written at each step
+            told, ending = trained(place, constraint, int(moment), seconds / n_written * (moment % 1))
+            if ending != -signal.SIGKILL:
+                continue
+            n_killed += 1
             state = read_checkpoint(place / "run.ckpt")
             written, ended = trained(place, constraint)
             runs.append(
                 {
-                    "killed": killed == -signal.SIGKILL,
                     "told": told,
                     "found": step_of(state),
                     "all": n_written,
