@@ -39,7 +39,7 @@ def child(folder, constraint, pipe):
 
 
 def trained(folder, constraint, n_told=None, delay=0.0):
-    """Train in a fork, killed some time after it has told of so many checkpoints; return how many it wrote, and how it ended."""
+    """Train in a fork, killed a while after it has told of so many checkpoints; return how many it wrote, and its ending."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
