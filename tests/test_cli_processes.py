@@ -28,7 +28,12 @@ def model(tmp_path_factory):
 
 def start(*arguments, **streams):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, **pipes)
+    # Processes that a shell starts in the background ignore Ctrl-C, and so would their children.
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=hear_control_c, **pipes)
+
+
+def hear_control_c():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_the_installed_command_is_this_one():

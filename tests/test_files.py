@@ -24,6 +24,7 @@ from pyod_quadric.files import FORMAT_VERSION, from_bytes, read_file, with_check
 from pyod_quadric.reservoir import Reservoir
 from tests.circle import TEST, WAYS, X
 from tests.elsewhere import DEVICE, Elsewhere
+from tests.test_detector_bad_input import Thresholder
 from tests.test_training import global_states
 
 
@@ -197,11 +198,6 @@ def test_fitted_on_a_device_and_loaded_on_a_cpu():
 def test_checkpoints_are_not_of_the_file(tmp_path):
     fitted = QuadricDetector(epoch_num=1, checkpoint=tmp_path / "run.ckpt", n_quadrics=1).fit(X)
     assert loaded(saved(fitted)).get_params() == fitted.get_params() | {"checkpoint": None}
-
-
-class Thresholder:
-    def fit(self, scores):
-        self.labels_, self.thresh_ = (scores > 3).astype(int), 3.0
 
 
 @pytest.mark.parametrize(
