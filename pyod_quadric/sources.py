@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Index = slice | NDArray[np.int64]
+WINDOW_BYTES = 2**26  # of a file that are mapped at once to read rows here and there
 
 
 class Source(Protocol):
@@ -73,17 +74,23 @@ class NpyFile(_ArrayLike):
         if isinstance(index, slice):
             start, stop, step = index.indices(self.shape[0])
             return self._copied(start, max(start, stop), slice(None, None, step))
-        if not len(index):
-            return self._copied(0, 0, slice(None))
-        first = int(index.min())
-        return self._copied(first, int(index.max()) + 1, index - first)
+        rows = np.empty((len(index), *self.shape[1:]), self.dtype)
+        windows = index // max(1, WINDOW_BYTES // self._row_bytes())  # rows may be far apart, and what is between is not needed
+        for window in np.unique(windows):
+            chosen = windows == window
+            first = int(index[chosen].min())
+            rows[chosen] = self._copied(first, int(index[chosen].max()) + 1, index[chosen] - first)
+        return rows
+
+    def _row_bytes(self) -> int:
+        return max(1, self.dtype.itemsize * int(np.prod(self.shape[1:])))
 
     def _copied(self, start: int, stop: int, index: Index) -> NDArray[Any]:
         if start == stop:
             return np.empty((0, *self.shape[1:]), self.dtype)
-        size = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        offset = self._offset + start * self._row_bytes()
         try:
-            part = np.memmap(self.path, self.dtype, "r", self._offset + start * size, (stop - start, *self.shape[1:]))
+            part = np.memmap(self.path, self.dtype, "r", offset, (stop - start, *self.shape[1:]))
         except (OSError, ValueError) as error:
             raise OSError(f"rows {start} to {stop - 1} of {self.path} cannot be read: {error}") from error
         return np.array(part[index])
