@@ -66,7 +66,8 @@ class Rows:
         if isinstance(self._source, Tensor):
             rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(self.dtype, copy=True)
         else:
-            rows = torch.from_numpy(np.array(self._source[index])).to(self.dtype)
+            found = self._source[index]  # of an array it may be a view, of a file it is a copy already
+            rows = torch.from_numpy(np.array(found) if isinstance(self._source, np.ndarray) else found).to(self.dtype)
         finite = torch.isfinite(rows).all(dim=1)
         if not finite.all():
             place = int(torch.argmin(finite.int()))

@@ -565,9 +565,17 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         """Apply a function of the model to all rows on the device, a block at a time."""
         if not isinstance(size, Integral) or int(size) < 1:
             raise ValueError(f"batch_size must be a whole number from 1 on, got {size!r}")
-        blocks = moved(rows.blocks(int(size)), device_of(self.device))
+        results: NDArray[np.float64] | None = None  # for all rows at once: many small ones would leave holes in the memory
+        start = 0
         with share_of_cores():
-            return np.concatenate([function(block).double().cpu().numpy() for block in blocks])
+            for block in moved(rows.blocks(int(size)), device_of(self.device)):
+                values = function(block).double().cpu().numpy()
+                if results is None:
+                    results = np.empty((rows.n_rows, *values.shape[1:]))
+                results[start : start + len(values)] = values
+                start += len(values)
+        assert results is not None  # there is at least one row
+        return results
 
     def _training_scores(self, rows: Rows) -> NDArray[np.float64]:
         if n_ranks() == 1:

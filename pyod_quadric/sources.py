@@ -1,7 +1,7 @@
 """Rows on disk, read a part at a time: ``.npy`` files, Parquet files, and folders of them.
 
-A source has a ``shape`` and a ``dtype`` and gives rows by slice or by number, as an array does. Every read maps or decodes what
-it returns and no more, and lets go of it again: a memory map that stays open would fill the memory with all it has touched.
+A source has a ``shape`` and a ``dtype`` and gives rows by slice or by number, as an array does. Every read maps or decodes
+little more than it returns, and lets go of it again: a memory map that stays open would fill the memory with all it has touched.
 """
 
 from collections.abc import Callable, Sequence
@@ -93,7 +93,8 @@ class NpyFile(_ArrayLike):
             part = np.memmap(self.path, self.dtype, "r", offset, (stop - start, *self.shape[1:]))
         except (OSError, ValueError) as error:
             raise OSError(f"rows {start} to {stop - 1} of {self.path} cannot be read: {error}") from error
-        return np.array(part[index])
+        rows = part[index]
+        return np.array(rows) if isinstance(index, slice) else np.asarray(rows)  # rows by number are a copy already
 
 
 class ParquetFile(_ArrayLike):
