@@ -1,7 +1,8 @@
 """Rows on disk, read a part at a time: ``.npy`` files, Parquet files, and folders of them.
 
 A source has a ``shape`` and a ``dtype`` and gives rows by slice or by number, as an array does. Every read maps or decodes
-little more than it returns, and lets go of it again: a memory map that stays open would fill the memory with all it has touched.
+little more than it returns, and lets go of it again: a memory map that stays open would fill the memory with all that it has
+touched.
 """
 
 from collections.abc import Callable, Sequence
