@@ -5,16 +5,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from pyod.models.base import BaseDetector
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from pyod_quadric._version import __version__
@@ -24,13 +24,14 @@ from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.distributed import n_ranks, sum_over_ranks
 from pyod_quadric.export import ScoreModule, onnx_bytes
 from pyod_quadric.files import Saved, from_bytes, read_file, to_bytes
-from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Init, Score, fit_model
-from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
+from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Score, fit_model
+from pyod_quadric.model import Model
 from pyod_quadric.objective import Distance
+from pyod_quadric.parameters import as_int, check_sizes, fit_options, seed_of
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.reservoir import Reservoir
 from pyod_quadric.threads import share_of_cores
-from pyod_quadric.training import HISTORY_NAMES, ConstraintName, TrainingOptions
+from pyod_quadric.training import HISTORY_NAMES, ConstraintName
 
 BATCH_ROWS = 4096  # of one block of scoring; more gain nothing
 
@@ -515,7 +516,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.quadric_weights_ = None if model.weights is None else model.weights.numpy()
 
     def _partial_fit(self, X: ArrayLike) -> None:
-        self._check_sizes()
+        check_sizes(self.get_params(deep=False))
         is_fitted = hasattr(self, "model_")
         rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_reservoir"))
         self._reservoir = self._stream().with_rows(rows)
@@ -530,7 +531,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         earlier: Reservoir | None = getattr(self, "_reservoir", None)
         if earlier is not None and earlier.window == self.window:
             return earlier
-        stream = Reservoir(self._seed(), window=_as_int(self.window))
+        stream = Reservoir(seed_of(self.random_state), window=as_int(self.window))
         if earlier is not None:
             return stream.with_rows(Rows(earlier.sample())).used()
         return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
@@ -588,75 +589,4 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return scores.cpu().numpy()
 
     def _options(self) -> FitOptions:
-        """Return the parameters as options of a fit, or raise a ValueError or TypeError that says what is wrong with them."""
-        self._check_contamination()
-        self._check_sizes()
-        self._check_names()
-        seed = self._seed()
-        training = TrainingOptions(
-            constraint=self.constraint,
-            inner_product=self.inner_product,
-            orthonormality_weight=self.orthonormality_weight,
-            distance=self.distance if self.loss is None else self.loss,
-            optimizer_name=self.optimizer_name,
-            lr=self.lr,
-            epoch_num=self.epoch_num,
-            batch_size=self.batch_size,
-            validation_fraction=self.validation_fraction,
-            patience=self.patience,
-            seed=seed,
-            verbose=self.verbose,
-            checkpoint=self.checkpoint,
-        )
-        return FitOptions(
-            n_quadrics=_as_int(self.n_quadrics),
-            n_components=_as_int(self.n_components),
-            normalize=self.normalize,
-            score=self.score_function,
-            distance=self.distance,
-            init=self.init,
-            robust=self.robust,
-            seed=seed,
-            training=training,
-        )
-
-    def _check_contamination(self) -> None:
-        share: Any = self.contamination
-        # Any other type of number, such as NumPy's float32, PyOD takes for a thresholder.
-        if not hasattr(share, "fit") and not (isinstance(share, float | int) and 0 < share <= 0.5):
-            raise ValueError(f"contamination must be a float above 0 and at most 0.5, or a thresholder, got {share!r}")
-
-    def _check_names(self) -> None:
-        for name, names in (
-            ("score_function", get_args(Score)),
-            ("distance", tuple(DISTANCE_FUNCTIONS)),
-            ("loss", (None, *get_args(Distance))),
-        ):
-            if getattr(self, name) not in names:
-                raise ValueError(f"{name} must be one of {names}, got {getattr(self, name)!r}")
-        if not isinstance(self.init, Quadrics) and self.init not in get_args(Init):
-            raise ValueError(f"init must be Quadrics or one of {get_args(Init)}, got {self.init!r}")
-        if not isinstance(self.robust, bool | np.bool_):
-            raise ValueError(f"robust must be True or False, got {self.robust!r}")
-
-    def _check_sizes(self) -> None:
-        m: Any = self.n_quadrics
-        k: Any = self.n_components
-        if not (isinstance(m, str) and m == "auto") and not (isinstance(m, Integral) and int(m) >= 1):
-            raise ValueError(f"n_quadrics must be 'auto' or a whole number from 1 on, got {m!r}")
-        if not (k is None or (isinstance(k, str) and k == "auto") or (isinstance(k, Real) and float(k) > 0)):
-            raise ValueError(f"n_components must be 'auto', None, a whole number or a share of the variance, got {k!r}")
-        if not isinstance(self.normalize, bool | np.bool_) and self.normalize != "auto":
-            raise ValueError(f"normalize must be True, False or 'auto', got {self.normalize!r}")
-        rows: Any = self.window
-        if rows is not None and not (isinstance(rows, Integral) and int(rows) >= N_FOLDS):
-            raise ValueError(f"window must be None or a whole number from {N_FOLDS} on, got {rows!r}")
-
-    def _seed(self) -> int:
-        if self.random_state is None:
-            return int(np.random.default_rng().integers(2**31))
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-
-def _as_int(number: Any) -> Any:
-    return int(number) if isinstance(number, Integral) else number
+        return fit_options(self.get_params(deep=False))

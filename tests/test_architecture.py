@@ -21,6 +21,7 @@ ORDER = [
         "model",
         "evidence",
         "fitting",
+        "parameters",
         "speeds",
         "planning",
         "spectrum",
