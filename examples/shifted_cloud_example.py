@@ -21,8 +21,9 @@ from torch import Tensor
 
 from pyod_quadric import Quadrics, second_order_distance, spectral_fit
 from pyod_quadric.initial import spectral_quadrics
+from pyod_quadric.options import TrainingOptions
 from pyod_quadric.preprocessing import fit_working_coordinates
-from pyod_quadric.training import TrainingOptions, train
+from pyod_quadric.training import train
 
 SHIFT = torch.tensor([10.0, 0.0], dtype=torch.float64)
 HALF_WIDTH = 3.0  # of the square around the cloud in which fits are compared and drawn

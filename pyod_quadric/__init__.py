@@ -100,13 +100,14 @@ from pyod_quadric.geometric import geometric_distance
 from pyod_quadric.half_half import HalfHalfResult, half_half_protocol
 from pyod_quadric.identification import IdentificationRate, identification_curve, identification_rate
 from pyod_quadric.initial import random_quadrics, spectral_quadrics, starting_quadrics
+from pyod_quadric.options import TrainingOptions
 from pyod_quadric.preprocessing import WorkingCoordinates, fit_working_coordinates
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.similarity import RobustSimilarity, outlier_scores, robust_similarity
 from pyod_quadric.spectral import spectral_fit
 from pyod_quadric.spectrum import Spectrum, principal_spectrum
 from pyod_quadric.stiefel import CholeskyStiefel
-from pyod_quadric.training import Trained, TrainingOptions, train
+from pyod_quadric.training import Trained, train
 
 __all__ = [
     "CholeskyStiefel",

@@ -24,14 +24,16 @@ from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.distributed import n_ranks, sum_over_ranks
 from pyod_quadric.export import ScoreModule, onnx_bytes
 from pyod_quadric.files import Saved, from_bytes, read_file, to_bytes
-from pyod_quadric.fitting import N_FOLDS, FitOptions, Fitted, Score, fit_model
+from pyod_quadric.fitting import Fitted, fit_model
 from pyod_quadric.model import Model
 from pyod_quadric.objective import Distance
+from pyod_quadric.options import ConstraintName, FitOptions, Score
 from pyod_quadric.parameters import as_int, check_sizes, fit_options, seed_of
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.reservoir import Reservoir
 from pyod_quadric.threads import share_of_cores
-from pyod_quadric.training import HISTORY_NAMES, ConstraintName
+from pyod_quadric.training import HISTORY_NAMES
+from pyod_quadric.view import N_FOLDS
 
 BATCH_ROWS = 4096  # of one block of scoring; more gain nothing
 

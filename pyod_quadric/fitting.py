@@ -8,8 +8,7 @@ rows, the sample, and one number for each row.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,34 +22,25 @@ from pyod_quadric.constraints import FrameInnerProduct
 from pyod_quadric.distributed import from_first_rank, sum_over_ranks
 from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
-from pyod_quadric.lengths import CONSISTENCY, Lengths, row_norms
-from pyod_quadric.linear import LinearPart, cross_validated
+from pyod_quadric.lengths import CONSISTENCY, Lengths
+from pyod_quadric.linear import FLOOR, FLOOR_NORMALIZED, LinearPart, cross_validated
 from pyod_quadric.model import DISTANCE_FUNCTIONS, Model
-from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
-from pyod_quadric.objective import Distance
-from pyod_quadric.preprocessing import WorkingCoordinates, normalized
-from pyod_quadric.quadrics import BLOCK_NUMBERS, Quadrics
+from pyod_quadric.moments import Moments, sum_of_moments
+from pyod_quadric.options import FitOptions, Init
+from pyod_quadric.preprocessing import WorkingCoordinates
+from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.spectral import add_feature_products, coefficient_solution, hs_solution
-from pyod_quadric.training import TrainingOptions, train
+from pyod_quadric.training import train
+from pyod_quadric.view import N_FOLDS, View, choose_view
 
-Score = Literal["combined", "quadrics", "linear", "mean_distance"]
-Init = Literal["auto", "spectral", "random"]
-
-N_FOLDS = 3
 # Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
 ROWS_PER_COEFFICIENT = 4
 MOST_COMPONENTS = 50
 MOST_COMPONENTS_FIRST = 20  # in the round that only weighs rows
 MOST_RANDOM = 100  # quadrics from a random start, as in the paper
-MOST_BLOCK_ROWS = 8192
 # Rows that decide the weights of quadrics, and references to compare them with.
 N_EVIDENCE = 4000
 N_REFERENCES = 1000
-# The share of the median variance that is added to all; normalised rows have one unit for all features, and bear more.
-FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
-# Norms are dropped only if they hold less than this share of the variance, and the origin is outside the cloud.
-NORM_SHARE = 0.1
-NORM_FEATURES = 32  # and only in embeddings: of a few features the norm is one too many to lose
 # Rows lose weight from so many robust standard deviations of the logarithm of the score on, with this power of the score. A
 # row's pull on the quadrics grows with its squared score, so from the power 2 on it is bounded, and above that it vanishes.
 CUT = 2.0
@@ -58,21 +48,6 @@ POWER = 4.0
 # Rounds of weighing rows: so many at most, or until the weights change by less than this on average.
 MOST_ROUNDS = 6
 SETTLED = 0.003
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitOptions:
-    """What to fit. The parameters are those of :class:`pyod_quadric.QuadricDetector`; ``training`` holds how to train."""
-
-    n_quadrics: int | Literal["auto"] = "auto"
-    n_components: int | float | Literal["auto"] | None = "auto"
-    normalize: bool | Literal["auto"] = "auto"
-    score: Score = "combined"
-    distance: Distance = "second_order"
-    init: Init | Quadrics = "auto"
-    robust: bool = True
-    seed: int = 0
-    training: TrainingOptions = field(default_factory=lambda: TrainingOptions(epoch_num=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +77,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
         raise ValueError(f"at least 3 rows are needed to learn what is normal, got {n}")
     rng = np.random.default_rng(options.seed)
     folds = torch.from_numpy(rng.permutation(np.arange(n) % N_FOLDS)).to(device)
-    view, moments = _choose_view(_View(rows, device, folds), options)
+    view, moments = choose_view(View(rows, device, folds), options)
     fit = _Fit(view, options, rng)
     weights = torch.ones(n, dtype=torch.float64, device=device)
     for _ in range(MOST_ROUNDS if options.robust else 0):
@@ -112,120 +87,6 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
             break
     model, history = fit.model(moments, weights)
     return Fitted(from_first_rank(model, device).on_cpu(), weights.cpu().numpy(), history)
-
-
-@dataclass(frozen=True, eq=False)
-class _View:
-    """The rows as the fit sees them: on a device, normalised or not, and in coordinates of their span if that is smaller."""
-
-    rows: Rows
-    device: torch.device
-    folds: Tensor  # (n,), which fold each row is in
-    normalize: bool = False
-    origin: Tensor | None = None  # (d,)
-    basis: Tensor | None = None  # (r, d), orthonormal
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the rows: their own, or float64 in coordinates of their span."""
-        return self.rows.dtype if self.basis is None else torch.float64
-
-    def in_span(self) -> "_View":
-        """Return the same rows in coordinates of their span, if there are no more rows than features."""
-        if self.rows.n_rows > self.rows.n_features:
-            return self
-        everything = self.read(np.arange(self.rows.n_rows)).double()
-        origin = everything.mean(dim=0)
-        _, lengths, axes = torch.linalg.svd(everything - origin, full_matrices=False)
-        kept = lengths > torch.finfo(self.rows.dtype).eps * lengths[0]
-        origin, basis = from_first_rank((origin, axes[kept]), self.device)
-        return replace(self, origin=origin, basis=basis)
-
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Go through this process's share of all rows; gives where they stand, and the rows."""
-        for place, block in self.rows.placed_blocks(self._block_rows()):
-            yield place, self._seen(block)
-
-    def _block_rows(self) -> int:
-        return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
-
-    def read(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Return some rows by number."""
-        return self._seen(self.rows.read(numbers))
-
-    def norms(self) -> Tensor:
-        """Return the norms (n,) of the rows as they are, from one pass."""
-        norms = torch.zeros(self.rows.n_rows, dtype=torch.float64, device=self.device)
-        for place, block in self.rows.placed_blocks(self._block_rows()):
-            norms[place] = row_norms(block.to(self.device))
-        sum_over_ranks(norms)
-        return norms
-
-    def moments(self, weights: Tensor) -> list[Moments]:
-        """Return the weighted moments of each fold, from one pass."""
-        return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, N_FOLDS, weights)
-
-    def lifted(self, part: LinearPart) -> LinearPart:
-        """Express a linear part of the view in (normalised) input coordinates."""
-        if self.basis is None or self.origin is None:
-            return part
-        return replace(part, mean=self.origin + part.mean @ self.basis, axes=part.axes @ self.basis)
-
-    def lifted_coordinates(self, coordinates: WorkingCoordinates) -> WorkingCoordinates:
-        """Express working coordinates of the view as a map from the input."""
-        if self.basis is not None and self.origin is not None:
-            mean = self.origin + coordinates.mean @ self.basis
-            coordinates = replace(coordinates, mean=mean, matrix=coordinates.matrix @ self.basis)
-        return replace(coordinates, normalize=self.normalize)
-
-    def _seen(self, rows: Tensor) -> Tensor:
-        rows = rows.to(self.device)
-        if self.normalize:
-            rows = normalized(rows)
-        return rows if self.basis is None or self.origin is None else (rows.double() - self.origin) @ self.basis.T
-
-
-def _choose_view(plain: _View, options: FitOptions) -> tuple[_View, list[Moments]]:
-    """Return the view, normalised if that is asked for or better, and the moments of its folds.
-
-    It is better if the norms hold little of the variance, so that little can be lost; if the origin is outside the cloud, since
-    the norm of centred rows is their distance from the mean; and if held-out normalised rows have the larger Gaussian
-    likelihood, with the Jacobian of the normalisation, as in the choice of a Box-Cox transformation.
-    """
-
-    def look(normalize: bool) -> tuple[_View, list[Moments]]:
-        view = replace(plain, normalize=normalize)
-        view = view if options.n_components is None else view.in_span()
-        moments = view.moments(torch.ones(len(view.folds), dtype=torch.float64, device=view.device))
-        total = sum_of_moments(moments)
-        if not total.scatter.isfinite().all():
-            raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
-        if not _is_spread(total):
-            rows = "normalised rows" if normalize else "rows"
-            raise ValueError(f"all {rows} are equal, so nothing can be learnt from them; give rows that differ")
-        return view, moments
-
-    if options.normalize != "auto":
-        return look(bool(options.normalize))
-    raw = look(normalize=False)
-    d = plain.rows.n_features
-    if d < NORM_FEATURES:
-        return raw
-    norms = plain.norms()
-    spread, size = float(sum_of_moments(raw[1]).covariance().trace()), float(norms.square().mean())
-    if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
-        return raw
-    if size - spread <= NORM_SHARE * size:
-        return raw
-    unit = look(normalize=True)
-    volumes = [view.lifted(cross_validated(moments, d, FLOOR)[0]).log_determinant() for view, moments in (raw, unit)]
-    return unit if volumes[1] + 2 * d * float(norms.log().mean()) < volumes[0] else raw
-
-
-def _is_spread(moments: Moments) -> bool:
-    """Return whether rows differ by more than rounding."""
-    rounding = torch.finfo(torch.float64).eps ** 2 * len(moments.mean) * float(moments.mean.square().sum())
-    return float(moments.covariance().trace()) > rounding
 
 
 class _CrossFitted(NamedTuple):
@@ -242,7 +103,7 @@ class _CrossFitted(NamedTuple):
 class _Fit:
     """A fit in rounds, and what stays the same in all of them."""
 
-    def __init__(self, view: _View, options: FitOptions, rng: np.random.Generator) -> None:
+    def __init__(self, view: View, options: FitOptions, rng: np.random.Generator) -> None:
         self.view, self.options, self.rng = view, options, rng
         numbers = np.sort(rng.permutation(view.rows.n_rows)[:N_EVIDENCE])
         self.numbers, self.sample = torch.from_numpy(numbers).to(view.device), view.read(numbers)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from pyod_quadric.moments import Moments, sum_of_moments
 
+# The share of the median variance that is added to all; normalised rows have one unit for all features, and bear more.
+FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
 # Principal axes with less than this share of the largest variance are rounding.
 NEGLIGIBLE = 1e-12
 

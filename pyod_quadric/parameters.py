@@ -7,11 +7,11 @@ from typing import Any, get_args
 import numpy as np
 from sklearn.utils.validation import check_random_state
 
-from pyod_quadric.fitting import N_FOLDS, FitOptions, Init, Score
 from pyod_quadric.model import DISTANCE_FUNCTIONS
 from pyod_quadric.objective import Distance
+from pyod_quadric.options import FitOptions, Init, Score, TrainingOptions
 from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.training import TrainingOptions
+from pyod_quadric.view import N_FOLDS
 
 # Parameters that training has under the same name.
 OF_TRAINING = (

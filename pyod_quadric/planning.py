@@ -14,21 +14,19 @@ from dataclasses import dataclass, fields, replace
 
 from pyod_quadric._packing import packed_size
 from pyod_quadric.fitting import (
-    MOST_BLOCK_ROWS,
     MOST_COMPONENTS,
     MOST_COMPONENTS_FIRST,
     MOST_ROUNDS,
     N_EVIDENCE,
-    N_FOLDS,
     N_REFERENCES,
-    NORM_FEATURES,
     ROWS_PER_COEFFICIENT,
 )
 from pyod_quadric.initial import check_n_quadrics
+from pyod_quadric.options import ConstraintName
 from pyod_quadric.quadrics import BLOCK_NUMBERS
 from pyod_quadric.spectral import N_STRIPES
 from pyod_quadric.speeds import EIGEN_FLOPS, Speeds
-from pyod_quadric.training import ConstraintName
+from pyod_quadric.view import MOST_BLOCK_ROWS, N_FOLDS, NORM_FEATURES
 
 # What depends on the rows: how many rounds it takes until their weights settle, and which share of the quadrics has evidence.
 EXPECTED_ROUNDS = 3

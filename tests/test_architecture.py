@@ -15,21 +15,8 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
     *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic"),
-    *(
-        "checkpoints",
-        "training",
-        "model",
-        "evidence",
-        "fitting",
-        "parameters",
-        "speeds",
-        "planning",
-        "spectrum",
-        "reservoir",
-        "files",
-        "export",
-        "threads",
-    ),
+    *("checkpoints", "options", "training", "model", "evidence", "view", "fitting", "parameters", "speeds", "planning"),
+    *("spectrum", "reservoir", "files", "export", "threads"),
     *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "detector"),
     *("cluster", "adengine", "__init__"),
 ]

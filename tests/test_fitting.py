@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train
-from pyod_quadric import fitting as fitting_module
+from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train, view
 from pyod_quadric.batches import RowBatches, Rows
-from pyod_quadric.fitting import FitOptions, fit_model
+from pyod_quadric.fitting import fit_model
+from pyod_quadric.options import FitOptions
 
 CPU = torch.device("cpu")
 
@@ -53,7 +53,7 @@ def test_without_shape_no_quadric_has_a_say():
 def test_blocks_change_nothing(monkeypatch):
     rows = sphere()
     whole = fitted(rows)
-    monkeypatch.setattr(fitting_module, "MOST_BLOCK_ROWS", 37)
+    monkeypatch.setattr(view, "MOST_BLOCK_ROWS", 37)
     blocks = fitted(rows)
     points = torch.tensor(sphere(seed=1))
     np.testing.assert_allclose(blocks.row_weights, whole.row_weights, rtol=1e-6)

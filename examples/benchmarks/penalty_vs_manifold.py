@@ -41,9 +41,9 @@ from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric._packing import unpack
 from pyod_quadric.constraints import Penalty, Stiefel
 from pyod_quadric.initial import random_quadrics, spectral_quadrics
+from pyod_quadric.options import TrainingOptions
 from pyod_quadric.preprocessing import fit_working_coordinates
 from pyod_quadric.stiefel import gram, orthonormality_error, polar
-from pyod_quadric.training import TrainingOptions
 
 HELD_OUT_EVERY = 10
 BATCH_SIZE = 256

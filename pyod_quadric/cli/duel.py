@@ -16,10 +16,11 @@ from pyod_quadric.cli.errors import CommandError
 from pyod_quadric.distances import second_order_distance
 from pyod_quadric.fitting import MOST_COMPONENTS, ROWS_PER_COEFFICIENT
 from pyod_quadric.initial import starting_quadrics
+from pyod_quadric.options import ConstraintName, TrainingOptions
 from pyod_quadric.preprocessing import fit_working_coordinates
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.stiefel import gram, polar
-from pyod_quadric.training import ConstraintName, Trained, TrainingOptions, train
+from pyod_quadric.training import Trained, train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

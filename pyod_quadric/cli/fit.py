@@ -18,10 +18,9 @@ from pyod_quadric.cli.tables import open_table, read_all
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.distributed import on_first_rank, rank
-from pyod_quadric.fitting import Init, Score
 from pyod_quadric.model import DISTANCE_FUNCTIONS
 from pyod_quadric.objective import Distance
-from pyod_quadric.training import ConstraintName
+from pyod_quadric.options import ConstraintName, Init, Score
 
 HELP = "learn what is normal from rows, and write a model file"
 PARAMETERS = inspect.signature(QuadricDetector).parameters

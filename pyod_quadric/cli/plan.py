@@ -9,9 +9,9 @@ import torch
 
 from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.options import markdown_table
+from pyod_quadric.options import ConstraintName
 from pyod_quadric.planning import Plan, best_batch_size, plan_closed_form, plan_paper, worst_closed_form
 from pyod_quadric.speeds import Speeds, calibrated
-from pyod_quadric.training import ConstraintName
 
 HELP = "say what a fit would cost: operations, memory, time, and the settings to choose"
 KINDS = {
