@@ -6,7 +6,8 @@ held orthonormal. The *closed form*, which is the default of :class:`pyod_quadri
 rows, each with three passes over them, and a last pass for products of quadratic features in more coordinates.
 
 Operations are counted as the code does them, matrix products exactly. Bytes are those of elementwise operations, by their reads
-and writes. Time is the sum of all of these over their speeds: nothing overlaps.
+and writes, and calls those of a training step with next to no numbers. Time is the sum of all of these over their speeds:
+nothing overlaps.
 """
 
 import math
@@ -45,6 +46,7 @@ HALVES_TRAINED = 77
 MATRICES = 160  # of each quadric, in every step
 CHECKS = 500  # of the matrices of quadrics, where quadrics are made or moved
 FRAME = {"penalty": 36, "stiefel": 60}  # for each packed entry, in every step
+STEP_CALLS = {"penalty": 320, "stiefel": 430}  # what a step takes with one quadric in two features
 FRAME_PRODUCTS = {"penalty": 2, "stiefel": 6}  # each of 2 P m² FLOP
 # Batches from which the plan chooses, and the share of a step's time that may go to what does not grow with the batch.
 BATCH_SIZES = (256, 512, 1024, 2048, 4096, 8192)
@@ -66,12 +68,14 @@ class Stage:
         FLOP of products in either type, and of eigenvalue problems.
     fresh, cached : float
         Bytes that elementwise operations read and write, with results in new memory and in memory that is there.
+    calls : float
+        Calls of operations that take no time otherwise.
     read : float
         Bytes from the storage.
 
     Examples
     --------
-    >>> speeds = Speeds(float32=1e9, float64=1e9, eigen=1e9, fresh=1e9, cached=1e9)
+    >>> speeds = Speeds(float32=1e9, float64=1e9, eigen=1e9, fresh=1e9, cached=1e9, calls=1e5)
     >>> (Stage(name="one", float32=2e9) + Stage(name="two", fresh=1e9)).seconds(speeds)
     3.0
     """
@@ -83,6 +87,7 @@ class Stage:
     eigen: float = 0.0
     fresh: float = 0.0
     cached: float = 0.0
+    calls: float = 0.0
     read: float = 0.0
 
     def __add__(self, other: "Stage") -> "Stage":
@@ -106,7 +111,7 @@ _AMOUNTS = [field.name for field in fields(Stage) if field.name != "name"]
 
 
 def _speed_of(speeds: Speeds) -> dict[str, float]:
-    names = ("float32", "float64", "eigen", "fresh", "cached")
+    names = ("float32", "float64", "eigen", "fresh", "cached", "calls")
     return {**{name: getattr(speeds, name) for name in names}, "read": speeds.reading}
 
 
@@ -248,7 +253,7 @@ def best_batch_size(
 
     Examples
     --------
-    >>> speeds = Speeds(float32=1e11, float64=5e10, eigen=1e10, fresh=5e9, cached=2e10)
+    >>> speeds = Speeds(float32=1e11, float64=5e10, eigen=1e10, fresh=5e9, cached=2e10, calls=2e5)
     >>> best_batch_size(6_000_000, 512, 100, speeds)
     1024
     """
@@ -350,6 +355,7 @@ def _step(d: int, m: int, constraint: ConstraintName) -> Stage:
         name="",
         float32=FRAME_PRODUCTS[constraint] * 2 * entries * m,
         cached=MATRICES * d**2 * m + FRAME[constraint] * entries,
+        calls=STEP_CALLS[constraint],
     )
 
 

@@ -1,4 +1,4 @@
-"""How fast a machine is at what a fit consists of: matrix products, eigenvalue problems, and going through memory."""
+"""How fast a machine is at what a fit consists of: matrix products, eigenvalue problems, going through memory, and calls."""
 
 import math
 import statistics
@@ -15,11 +15,13 @@ FEATURES = 320  # of the product in float64
 FRESH_NUMBERS = 1_400_000  # of arrays that are made anew, as those of a fold of a block of rows are
 CACHED_NUMBERS = 2**22
 EIGEN_SIZE = 300
+CALLS, CALL_NUMBERS = 500, 1000  # of operations on so few numbers that it is the call that takes time
 EIGEN_FLOPS = 9  # times the cube of the size: the usual count for all eigenvectors of a symmetric matrix
 # What is assumed of a GPU of which only the speed of products is known. In float64 the cheap ones have this share of it.
 SHARE_FLOAT64 = 1 / 64
 SHARE_EIGEN = 1 / 10  # of the float64 speed
 GPU_BYTES = 500e9
+GPU_CALLS = 1e5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,8 @@ class Speeds:
         Bytes/s that elementwise operations read and write when their results are arrays made anew.
     cached : float
         The same for results in memory that is there, a few megabytes of it.
+    calls : float
+        Operations on next to nothing per second, as Python calls them one by one.
     reading : float, default=inf
         Bytes/s from the storage.
 
@@ -50,6 +54,7 @@ class Speeds:
     eigen: float
     fresh: float
     cached: float
+    calls: float
     reading: float = math.inf
 
     def __post_init__(self) -> None:
@@ -75,7 +80,7 @@ class Speeds:
                 raise ValueError(f"{name} must be a positive number, got {number:g}")
         exact = tflops * SHARE_FLOAT64 if float64_tflops is None else float64_tflops
         speeds = {"float32": tflops * 1e12, "float64": exact * 1e12, "eigen": exact * 1e12 * SHARE_EIGEN}
-        return cls(**speeds, fresh=memory_gb_per_s * 1e9, cached=memory_gb_per_s * 1e9)
+        return cls(**speeds, fresh=memory_gb_per_s * 1e9, cached=memory_gb_per_s * 1e9, calls=GPU_CALLS)
 
     def reading_at(self, gb_per_s: float) -> "Speeds":
         """Return the same with storage that gives so many 10⁹ bytes/s."""
@@ -105,7 +110,7 @@ def calibrated(device: torch.device, n_features: int = 512) -> Speeds:
     features = numbers(1024, FEATURES, dtype=torch.float64)
     small = numbers(EIGEN_SIZE, EIGEN_SIZE, dtype=torch.float64)
     symmetric = small + small.T
-    large, held = numbers(FRESH_NUMBERS).double(), numbers(CACHED_NUMBERS)
+    large, held, few = numbers(FRESH_NUMBERS).double(), numbers(CACHED_NUMBERS), numbers(CALL_NUMBERS)
 
     def both_products() -> None:
         """Do what a training step does."""
@@ -118,6 +123,7 @@ def calibrated(device: torch.device, n_features: int = 512) -> Speeds:
         "eigen": (EIGEN_FLOPS * EIGEN_SIZE**3, lambda: torch.linalg.eigh(symmetric)),
         "fresh": (56 * FRESH_NUMBERS, lambda: _three_operations(large)),
         "cached": (8 * CACHED_NUMBERS, lambda: held.mul_(1.0)),
+        "calls": (CALLS, lambda: [few * 2 for _ in range(CALLS)]),
     }
     times = typical_times({name: task for name, (_, task) in amounts.items()}, device)
     return Speeds(**{name: amount / times[name] for name, (amount, _) in amounts.items()})

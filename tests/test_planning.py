@@ -22,7 +22,7 @@ from pyod_quadric.planning import (
 )
 from pyod_quadric.speeds import Speeds, calibrated
 
-SPEEDS = Speeds(float32=7e10, float64=3e10, eigen=2e10, fresh=2e10, cached=3e10)
+SPEEDS = Speeds(float32=7e10, float64=3e10, eigen=2e10, fresh=2e10, cached=3e10, calls=2e5)
 ROWS = np.random.default_rng(0).normal(size=(2000, 24)).astype(np.float32) ** 3
 
 
@@ -126,7 +126,10 @@ def test_batches_are_large_enough_for_what_a_step_costs_anyway(job):
         (lambda: plan_closed_form(1000, 2, kept=1.5), "share from 0 to 1"),
         (lambda: Speeds.stated(-1), "tflops must be a positive number, got -1"),
         (lambda: Speeds.stated(1, float64_tflops=math.inf), "float64_tflops must be a positive number"),
-        (lambda: Speeds(float32=1, float64=0, eigen=1, fresh=1, cached=1), "the speed float64 must be positive, got 0"),
+        (
+            lambda: Speeds(float32=1, float64=0, eigen=1, fresh=1, cached=1, calls=1),
+            "the speed float64 must be positive, got 0",
+        ),
         (lambda: SPEEDS.reading_at(0), "reading speed must be a positive number"),
     ],
 )
@@ -139,4 +142,5 @@ def test_calibration_finds_speeds_and_leaves_generators_alone():
     before = torch.get_rng_state()
     speeds = calibrated(torch.device("cpu"), 64)
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(1e7 < speed < 1e15 for name, speed in asdict(speeds).items() if name != "reading")
+    assert all(1e7 < speed < 1e15 for name, speed in asdict(speeds).items() if name not in ("reading", "calls"))
+    assert 1e3 < speeds.calls < 1e8

@@ -5,7 +5,7 @@ fits the default detector and scores all rows. The table shows the peak of its r
 imports, for files of different sizes; it should not grow with them but for one number a row.
 
 Run it with ``python -m examples.benchmarks.out_of_core --output DIR``; it writes files of up to some gigabytes to a temporary
-folder and removes them. Linux only.
+folder and removes them. Other sizes: ``--rows 6000000``, which takes an hour. Linux only.
 """
 
 import json
@@ -90,20 +90,20 @@ def draw(results: list[dict[str, Any]], limit: int) -> Figure:
     return figure
 
 
-def main(output: Path, fast: bool = False, seed: int = 0) -> dict[str, Any]:
+def main(output: Path, fast: bool = False, seed: int = 0, rows: tuple[int, ...] = ()) -> dict[str, Any]:
     """Measure, print the table, write ``out_of_core.json`` and ``out_of_core.png``, and return the results."""
     size: dict[str, Any] = FAST if fast else FULL
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        for n_rows in size["n_rows"]:
+        for n_rows in rows or size["n_rows"]:
             path = Path(folder, "rows.npy")
             write_rows(path, n_rows, size["n_features"], seed)
             results.append({"n_rows": n_rows} | measure(path, size["limit"]))
             path.unlink()
     names = ["n_rows", "file_bytes", "peak_bytes", "fit_seconds", "score_seconds", "n_quadrics"]
-    rows = [[result[name] / (MEGABYTE if name.endswith("bytes") else 1) for name in names] for result in results]
+    cells = [[result[name] / (MEGABYTE if name.endswith("bytes") else 1) for name in names] for result in results]
     header = ["rows", "file, MB", "peak beyond the start, MB", "seconds to fit", "seconds to score", "quadrics"]
-    print(markdown_table(header, rows))
+    print(markdown_table(header, cells))
     summary = {"limit": size["limit"], "n_features": size["n_features"], "seed": seed, "results": results}
     write_results(output, "out_of_core", summary, draw(results, size["limit"]))
     return summary
@@ -113,4 +113,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], int(sys.argv[3]))
     else:
-        main(**vars(argument_parser(__doc__, data=False).parse_args()))
+        parser = argument_parser(__doc__, data=False)
+        parser.add_argument("--rows", type=int, nargs="+", default=(), help="other sizes of the files")
+        main(**vars(parser.parse_args()))
