@@ -5,6 +5,7 @@ neighbouring rows in random order, mixes the rows of a window of blocks, and cut
 are shuffled perfectly; larger data are read from disk in long runs all the same.
 """
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -17,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
-from pyod_quadric.distributed import n_ranks, rank
+from pyod_quadric.distributed import from_all_ranks, n_ranks, rank
 from pyod_quadric.sources import NpyFile, ParquetFile, Shards, Source, open_path
 
 # Blocks of batch_size rows that one window mixes.
 WINDOW_BLOCKS = 64
+N_COMPARED = 100  # rows by which processes see whether they have the same ones
 
 
 class Rows:
@@ -83,6 +85,41 @@ class Rows:
         """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
         for place in shares(self.n_rows, size):
             yield place, self.read(place)
+
+
+def check_shared(rows: Rows | None) -> None:
+    """Raise a ValueError in all processes if they were given different rows, as far as a few of them show, or a loader (None).
+
+    Each process would take its share of something else, and nothing would tell.
+    """
+    if n_ranks() == 1:
+        return
+    if rows is None or isinstance(rows, LoaderRows):
+        raise ValueError("several processes cannot share a loader; give a file or an array that all of them can read")
+    some = np.unique(np.linspace(0, rows.n_rows - 1, N_COMPARED).astype(np.int64))
+    first, *others = from_all_ranks((rows.n_rows, rows.n_features, digest([rows.read(some)])))
+    for number, theirs in enumerate(others, start=1):
+        if theirs != first:
+            raise ValueError(
+                "all processes must be given the same rows, of which each takes its share: process 0 has "
+                f"{first[0]} rows of {first[1]} features, process {number} has {theirs[0]} of {theirs[1]}"
+                + (", with other values" if theirs[:2] == first[:2] else "")
+            )
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Return a hash of the types, shapes and entries of tensors.
+
+    Examples
+    --------
+    >>> digest([torch.zeros(2)]) == digest([torch.zeros(2)]), digest([torch.zeros(2)]) == digest([torch.zeros(1, 2)])
+    (True, False)
+    """
+    found = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def shares(n_rows: int, size: int) -> Iterator[slice]:
@@ -167,8 +204,6 @@ class LoaderRows(Rows):
 
     def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         """Go through this process's share of all rows once."""
-        if n_ranks() > 1:
-            raise ValueError("several processes cannot share a loader; give a file or an array that all of them can read")
         start = 0
         for block in self.blocks(size):
             yield slice(start, start + len(block)), block

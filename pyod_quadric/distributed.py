@@ -48,6 +48,14 @@ def gathered(tensor: Tensor) -> Sequence[Tensor]:
     return everyone
 
 
+def from_all_ranks(thing: T) -> list[T]:
+    """Return what each process has, in the order of the processes."""
+    everyone: list[Any] = [thing] * n_ranks()
+    if n_ranks() > 1:
+        dist.all_gather_object(everyone, thing)
+    return everyone
+
+
 def from_first_rank(thing: T, device: torch.device) -> T:
     """Return what the first process has, with its tensors on a device of this process."""
     return thing if n_ranks() == 1 else on_device(on_first_rank(lambda: on_device(thing, torch.device("cpu"))), device)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric._packing import packed_size
-from pyod_quadric.batches import Rows
+from pyod_quadric.batches import Rows, check_shared
 from pyod_quadric.constraints import FrameInnerProduct
-from pyod_quadric.distributed import from_first_rank, sum_over_ranks
+from pyod_quadric.distributed import from_first_rank, on_first_rank, sum_over_ranks
 from pyod_quadric.evidence import elliptical_references, evidence_weights
 from pyod_quadric.initial import SPECTRAL_FEATURES, check_n_quadrics, starting_quadrics
 from pyod_quadric.lengths import CONSISTENCY, Lengths
@@ -75,6 +75,8 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     n = rows.n_rows
     if n < 3:
         raise ValueError(f"at least 3 rows are needed to learn what is normal, got {n}")
+    check_shared(rows)
+    options = on_first_rank(lambda: options)  # a random_state of None gives each process another seed, for one
     rng = np.random.default_rng(options.seed)
     folds = torch.from_numpy(rng.permutation(np.arange(n) % N_FOLDS)).to(device)
     view, moments = choose_view(View(rows, device, folds), options)

@@ -4,7 +4,6 @@ Everything random follows from the seed in the options and the number of the epo
 last checkpoint as if nothing had happened, bit for bit on a CPU.
 """
 
-import hashlib
 import math
 import time
 from collections.abc import Iterable
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from pyod_quadric.batches import LoaderBatches, LoaderRows, PassBatches, RowBatches, Rows, moved
+from pyod_quadric.batches import LoaderBatches, LoaderRows, PassBatches, RowBatches, Rows, check_shared, digest, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.constraints import Constraint, Penalty, Stiefel
-from pyod_quadric.distributed import n_ranks, on_first_rank, rank, sum_over_ranks
+from pyod_quadric.distributed import from_first_rank, n_ranks, on_first_rank, rank, sum_over_ranks
 from pyod_quadric.initial import check_n_quadrics
 from pyod_quadric.objective import Parts, mean_distance, mean_distance_and_gradient
 from pyod_quadric.options import TrainingOptions
@@ -93,6 +92,9 @@ def train(
     >>> trained.history["loss"][-1] < 0.05
     True
     """
+    # All processes follow the first one, whatever they were given themselves.
+    start, coordinates = from_first_rank((start, coordinates), start.device)
+    options, weights = on_first_rank(lambda: (options, weights))
     return _Run(data, start, options or TrainingOptions(), coordinates, weights).finish()
 
 
@@ -300,8 +302,7 @@ def _rows(data: Data) -> Rows:
 def _batches(
     data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None
 ) -> RowBatches | LoaderBatches | PassBatches:
-    if n_ranks() > 1 and (isinstance(data, LoaderRows) or _is_loader(data)):
-        raise ValueError("several processes cannot share a loader; give a file or an array that all of them can read")
+    check_shared(None if _is_loader(data) else _rows(data))
     if isinstance(data, LoaderRows):
         _check_nothing_held_out(options)
         return PassBatches(data, options.batch_size, options.seed, weights)
@@ -331,20 +332,12 @@ def _fingerprint(
     numbers = {f.name: getattr(options, f.name) for f in fields(options) if f.compare}
     named = {name: str(float(n) if isinstance(n, int | float) else n) for name, n in numbers.items()}
     named["n_quadrics and n_features"] = f"{start.n_quadrics}, {start.n_features}"
-    named["the start"] = _digest([start.quadratic, start.linear, start.constant])
-    named["the coordinates"] = _digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"
-    named["the weights"] = "none" if weights is None else _digest([torch.from_numpy(weights)])
+    named["the start"] = digest([start.quadratic, start.linear, start.constant])
+    named["the coordinates"] = digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"
+    named["the weights"] = "none" if weights is None else digest([torch.from_numpy(weights)])
     if _is_loader(data):
         return named | {"the data": "a loader"}
-    return named | {"the data": _digest(_rows(data).blocks(options.batch_size))}
-
-
-def _digest(tensors: Iterable[Tensor]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return named | {"the data": digest(_rows(data).blocks(options.batch_size))}
 
 
 def _progress(options: TrainingOptions) -> "tqdm[Any]":

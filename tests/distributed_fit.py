@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
 from pyod_quadric import QuadricDetector, TrainingOptions, random_quadrics, train
 from pyod_quadric import training as module
@@ -45,11 +46,47 @@ def fits(folder):
         frame = None if detector.quadrics_ is None else detector.quadrics_.quadratic.double().numpy().tobytes().hex()
         found[name] = {"scores": detector.decision_scores_.tolist(), "frame": frame, "threshold": float(detector.threshold_)}
         found[name]["held_out_loss"] = detector.history_["held_out_loss"]
+    found["stream"] = stream()
+    found["unseeded"] = QuadricDetector(random_state=None, epoch_num=1).fit(rows()).decision_scores_.tolist()
+    found["own start"] = own_start()
+    for fit in (QuadricDetector().fit, trained):
+        found |= {
+            f"{fit.__name__}: other rows": refusal(fit, rows(301 - dist.get_rank())),
+            f"{fit.__name__}: other values": refusal(fit, rows() + dist.get_rank()),
+            f"{fit.__name__}: loader": refusal(fit, DataLoader(rows(), batch_size=50)),
+        }
     try:
         QuadricDetector().fit([float("nan")] * 3 if dist.get_rank() else [[1.0, float("nan")]] * 3)
     except ValueError:
         found["refused"] = True
     return found
+
+
+def stream():
+    """Learn from a stream whose chunks all processes see."""
+    detector = QuadricDetector(window=200)
+    for chunk in np.split(rows(), [100, 150, 260]):
+        detector.partial_fit(chunk)
+    return detector.decision_scores_.tolist()
+
+
+def trained(data, seed=0):
+    start = random_quadrics(3, 6, torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return train(data, start, TrainingOptions(epoch_num=2, batch_size=32, seed=seed))
+
+
+def own_start():
+    """Train from what is another start and another order in each process."""
+    return trained(rows() - 3, seed=dist.get_rank()).quadrics.quadratic.tolist()
+
+
+def refusal(function, data):
+    """Return the message of the ValueError that a function raises."""
+    try:
+        function(data)
+    except ValueError as error:
+        return str(error)
+    return "nothing was raised"
 
 
 def killed(folder):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pyod_quadric import QuadricDetector
-from tests.distributed_fit import SETTINGS, data_of
+from tests.distributed_fit import SETTINGS, data_of, trained
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,6 +41,26 @@ def both(tmp_path_factory):
 def test_both_processes_hold_the_same_numbers(both):
     assert both[0] == both[1]
     assert both[0]["refused"]
+
+
+def test_all_follow_the_first_process(both):
+    alone = trained(data_of("default") - 3)
+    np.testing.assert_allclose(both[0]["own start"], alone.quadrics.quadratic, atol=1e-9)
+    assert len(both[0]["unseeded"]) == 301
+
+
+def test_a_stream_that_all_processes_see(both):
+    detector = QuadricDetector(window=200)
+    for chunk in np.split(data_of("default"), [100, 150, 260]):
+        detector.partial_fit(chunk)
+    np.testing.assert_allclose(both[0]["stream"], detector.decision_scores_, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["fit", "trained"])
+def test_rows_that_the_processes_do_not_share_are_refused(both, function):
+    assert "process 0 has 301 rows of 6 features, process 1 has 300 of 6" in both[0][f"{function}: other rows"]
+    assert "with other values" in both[0][f"{function}: other values"]
+    assert "several processes cannot share a loader" in both[0][f"{function}: loader"]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
