@@ -140,7 +140,8 @@ class _Run:
     def finish(self) -> Trained:
         """Train to the end."""
         if self._is_unfinished():
-            self._save()  # so that a full disk, or a folder that cannot be written to, is noticed before hours are lost
+            # So that a full disk, or a folder that cannot be written to, is noticed by all processes before hours are lost.
+            on_first_rank(self._save)
         started, saved, steps = time.monotonic() - self.seconds, time.monotonic(), 0
         with _progress(self.options) as bar:
             bar.update(self.epoch)
@@ -153,7 +154,7 @@ class _Run:
                         self._save()
                         saved, steps = time.monotonic(), 0
                 self._end_epoch(bar)
-        self._save()
+        on_first_rank(self._save)
         if self.options.patience is not None and self.best:
             self._put(*self.best[1:])
         return Trained(self.constraint.quadrics(), self.history)

@@ -55,6 +55,7 @@ def fits(folder):
             f"{fit.__name__}: other values": refusal(fit, rows() + dist.get_rank()),
             f"{fit.__name__}: loader": refusal(fit, DataLoader(rows(), batch_size=50)),
         }
+    found["full disk"] = full_disk(folder)
     try:
         QuadricDetector().fit([float("nan")] * 3 if dist.get_rank() else [[1.0, float("nan")]] * 3)
     except ValueError:
@@ -78,6 +79,18 @@ def trained(data, seed=0):
 def own_start():
     """Train from what is another start and another order in each process."""
     return trained(rows() - 3, seed=dist.get_rank()).quadrics.quadratic.tolist()
+
+
+def full_disk(folder):
+    """Return what each process hears when the first one cannot write a checkpoint."""
+    write = module.write_checkpoint
+    module.write_checkpoint = lambda path, state: os.write(os.open("/dev/full", os.O_WRONLY), b"0")
+    try:
+        QuadricDetector(epoch_num=1, checkpoint=folder + "/never.ckpt").fit(rows())
+    except OSError as error:
+        return error.strerror
+    finally:
+        module.write_checkpoint = write
 
 
 def refusal(function, data):

@@ -56,6 +56,10 @@ def test_a_stream_that_all_processes_see(both):
     np.testing.assert_allclose(both[0]["stream"], detector.decision_scores_, rtol=1e-5)
 
 
+def test_all_processes_hear_that_the_first_one_cannot_write(both):
+    assert both[0]["full disk"] == "No space left on device"
+
+
 @pytest.mark.parametrize("function", ["fit", "trained"])
 def test_rows_that_the_processes_do_not_share_are_refused(both, function):
     assert "process 0 has 301 rows of 6 features, process 1 has 300 of 6" in both[0][f"{function}: other rows"]
