@@ -22,8 +22,9 @@ from pyod_quadric.atomic import write_atomically
 from pyod_quadric.batches import Rows, device_of, is_large, large_rows, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.distributed import n_ranks, sum_over_ranks
+from pyod_quadric.envelope import read_file
 from pyod_quadric.export import ScoreModule, onnx_bytes
-from pyod_quadric.files import Saved, from_bytes, read_file, to_bytes
+from pyod_quadric.files import Saved, from_bytes, to_bytes
 from pyod_quadric.fitting import Fitted, fit_model
 from pyod_quadric.model import Model
 from pyod_quadric.objective import Distance

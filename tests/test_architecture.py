@@ -16,7 +16,7 @@ ORDER = [
     *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
     *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic"),
     *("checkpoints", "options", "training", "model", "evidence", "view", "fitting", "parameters", "speeds", "planning"),
-    *("spectrum", "reservoir", "files", "export", "threads"),
+    *("spectrum", "reservoir", "envelope", "files", "export", "threads"),
     *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "detector"),
     *("cluster", "adengine", "__init__"),
 ]

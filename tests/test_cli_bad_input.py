@@ -10,7 +10,7 @@ import pytest
 
 from pyod_quadric import QuadricDetector
 from pyod_quadric.cli.main import main
-from pyod_quadric.files import with_checksum
+from pyod_quadric.envelope import with_checksum
 
 # What is done with rows in a file: every command that takes them. The models are of three features, a, b and c.
 COMMANDS = {

@@ -19,8 +19,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from sklearn.base import clone
 
-from pyod_quadric import QuadricDetector, Quadrics, files, random_quadrics
-from pyod_quadric.files import FORMAT_VERSION, from_bytes, read_file, with_checksum
+from pyod_quadric import QuadricDetector, Quadrics, envelope, random_quadrics
+from pyod_quadric.envelope import FORMAT_VERSION, read_file, with_checksum
+from pyod_quadric.files import from_bytes
 from pyod_quadric.reservoir import Reservoir
 from tests.circle import TEST, WAYS, X
 from tests.elsewhere import DEVICE, Elsewhere
@@ -397,7 +398,7 @@ def test_huge_files_are_not_read(tmp_path, monkeypatch):
         file.truncate(2**40)  # a hole: it takes no space on the disk
     with pytest.raises(ValueError, match="something was added: it has 1099511627776 bytes"):
         QuadricDetector.load(path)
-    monkeypatch.setattr(files, "MOST_BYTES", len(content()) - 1)
+    monkeypatch.setattr(envelope, "MOST_BYTES", len(content()) - 1)
     with pytest.raises(ValueError, match=f"at most {len(content()) - 1} can be read"):
         QuadricDetector.load(path_of(tmp_path, content()))
 
