@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from examples.benchmarks._common import argument_parser, environment, markdown_table, write_results
-from examples.benchmarks.detection import OURS, make_detector, quiet
+from examples.benchmarks._detection_cells import OURS, make_detector, quiet
 
 NEURAL = ("AutoEncoder", "DeepSVDD", "VAE")
 METHODS = (OURS, *NEURAL, "OCSVM", "KNN", "LOF", "GMM", "IForest")

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from examples.benchmarks import _detection_cells as cells_module
 from examples.benchmarks import cost, detection, identification, orthonormality, out_of_core, penalty_vs_manifold, plan, speed
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.constraints import Penalty
@@ -135,24 +136,24 @@ def test_detection_goes_on_from_its_cells(tmp_path, capsys, monkeypatch):
     results = files(tmp_path, "detection")
     assert "| KNN |" in capsys.readouterr().out
     for column in results["entries"].values():
-        assert len(column) == 1 + len(detection.ABLATIONS) + len(detection.FAST_PEERS)
+        assert len(column) == 1 + len(cells_module.ABLATIONS) + len(cells_module.FAST_PEERS)
         assert all(0.5 < number <= 1 for number in numbers([entry["roc_auc"] for entry in column.values()]))
         assert all(entry["n_failed"] == 0 for entry in column.values())
     path = tmp_path / "detection_cells.json"
-    cells = detection.read_cells(path)
+    cells = cells_module.read_cells(path)
     missing, kept = cells.popitem()
-    detection.write_cells(path, cells)
-    monkeypatch.setattr(detection, "measure", lambda task, data: (task.key(), kept))
+    cells_module.write_cells(path, cells)
+    monkeypatch.setattr(cells_module, "measure", lambda task, data: (task.key(), kept))
     detection.main(tmp_path, fast=True, seeds=[0])
     assert f"{len(cells) + 1} cells, 1 of them" in capsys.readouterr().out
-    assert detection.read_cells(path) == cells | {missing: kept}
+    assert cells_module.read_cells(path) == cells | {missing: kept}
     assert files(tmp_path, "detection") == results
 
 
 def test_a_peer_that_fails_counts_as_chance(monkeypatch):
-    monkeypatch.setitem(detection.PEERS, "failing", detection.Peer("KNN", "knn", parameters={"n_neighbors": -1}))
-    task = detection.Task(detection.Column("synthetic", "clean"), "5", 0, "failing", "mm")
-    _, cell = detection.measure(task, None)
+    monkeypatch.setitem(cells_module.PEERS, "failing", cells_module.Peer("KNN", "knn", parameters={"n_neighbors": -1}))
+    task = cells_module.Task(cells_module.Column("synthetic", "clean"), "5", 0, "failing", "mm")
+    _, cell = cells_module.measure(task, None)
     assert cell["roc_auc"] == 0.5
     assert "n_neighbors" in cell["error"]
 

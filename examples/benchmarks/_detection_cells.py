@@ -1,0 +1,245 @@
+"""The cells of the detection benchmark: one detector, fitted to one split of one set."""
+
+import contextlib
+import importlib
+import io
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
+
+from examples.benchmarks._common import DataSet, load_adbench, load_sentences, synthetic
+from pyod_quadric import QuadricDetector
+
+PREPROCESSINGS = {"raw": FunctionTransformer, "mm": MinMaxScaler, "l2": Normalizer, "std": StandardScaler}
+OURS = "QuadricDetector"
+MODES = ("clean", "contaminated")
+METRICS = ("roc_auc", "average_precision")
+GROUPS = ("CV_by_ResNet18", "NLP_by_BERT", "Classical", "sentences")
+TITLES = {"CV_by_ResNet18": "ResNet18 images", "NLP_by_BERT": "BERT texts", "Classical": "tabular"}
+# What is changed in our detector, by the name of the ablation.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "quadrics alone": {"score_function": "quadrics"},
+    "linear part alone": {"score_function": "linear"},
+    "mean distance to the quadrics": {"score_function": "mean_distance"},
+    "robust=False": {"robust": False},
+    "5 epochs, penalty": {"epoch_num": 5},
+    "5 epochs, Stiefel": {"epoch_num": 5, "constraint": "stiefel"},
+    "first-order distance": {"distance": "first_order"},
+    "algebraic distance": {"distance": "algebraic"},
+    "normalize=True": {"normalize": True},
+    "normalize=False": {"normalize": False},
+    "standardised rows": {},
+}
+
+
+class Peer(NamedTuple):
+    """A detector of PyOD."""
+
+    name: str  # of the class
+    module: str
+    preprocessings: tuple[str, ...] = ("mm",)
+    parameters: dict[str, Any] = {}  # noqa: RUF012  nobody changes it
+    groups: tuple[str, ...] = GROUPS
+
+
+ALL = tuple(PREPROCESSINGS)
+# In ascending order of cost, so that a run that was killed has whole columns.
+PEERS = {
+    "GMM": Peer("GMM", "gmm", ALL),
+    "KNN": Peer("KNN", "knn", ALL),
+    "LOF": Peer("LOF", "lof", ALL),
+    "CBLOF": Peer("CBLOF", "cblof", ALL),
+    "Sampling": Peer("Sampling", "sampling"),
+    "LODA": Peer("LODA", "loda"),
+    "PCA": Peer("PCA", "pca"),
+    "IForest": Peer("IForest", "iforest"),
+    "HBOS": Peer("HBOS", "hbos"),
+    "COPOD": Peer("COPOD", "copod"),
+    "ECOD": Peer("ECOD", "ecod"),
+    "INNE": Peer("INNE", "inne", ALL),
+    "OCSVM": Peer("OCSVM", "ocsvm", ALL),
+    "OCSVM-poly3": Peer("OCSVM", "ocsvm", ALL, {"kernel": "poly", "degree": 3}, ("sentences",)),
+    "QMCD": Peer("QMCD", "qmcd"),
+    "ABOD": Peer("ABOD", "abod"),
+    "AutoEncoder": Peer("AutoEncoder", "auto_encoder"),
+    "DeepSVDD": Peer("DeepSVDD", "deep_svdd"),
+    "KPCA": Peer("KPCA", "kpca"),
+    "VAE": Peer("VAE", "vae", groups=()),  # minutes on each of the larger sets; its cost is in the other table
+}
+FAST_PEERS = ("GMM", "KNN", "PCA")
+
+
+class Column(NamedTuple):
+    """A column of the tables."""
+
+    group: str
+    mode: str
+
+    def title(self) -> str:
+        """Return the column's heading."""
+        return f"{TITLES.get(self.group, self.group)}, {self.mode}"
+
+
+class Task(NamedTuple):
+    """One detector on one split of one set."""
+
+    column: Column
+    data_name: str
+    seed: int
+    method: str
+    preprocessing: str
+
+    def key(self) -> str:
+        """Return the name of the cell."""
+        return "/".join([*self.column, self.data_name, str(self.seed), f"{self.method}@{self.preprocessing}"])
+
+
+Cells = dict[str, dict[str, Any]]
+
+
+def data_names(data: Path, fast: bool) -> dict[str, list[str]]:
+    """Return the names of the sets of each group; those of stand-ins are numbers of features."""
+    if fast:
+        return {"synthetic": ["5"]}
+    adbench = {group: sorted(path.stem for path in (data / "adbench" / group).glob("*.npz")) for group in GROUPS[:-1]}
+    return adbench | {"sentences": ["minilm"]}
+
+
+def load(data: Path, column: Column, name: str, seed: int) -> DataSet:
+    """Return a split of a set."""
+    contaminated = column.mode == "contaminated"
+    if column.group == "synthetic":
+        split = synthetic(n_features=int(name), seed=seed)
+        others = synthetic(n_features=int(name), seed=seed + 1000).outliers
+        return split._replace(training=torch.cat([split.training, *others])) if contaminated else split
+    if column.group == "sentences":
+        return load_sentences(data / "sentences/minilm.npz", seed)
+    return load_adbench(data / "adbench" / column.group / f"{name}.npz", seed, contaminated=contaminated)
+
+
+def make_detector(method: str, n_features: int, seed: int) -> Any:
+    """Return an unfitted detector by name; ours has its own ``random_state``."""
+    if method not in PEERS:
+        return QuadricDetector(**ABLATIONS.get(method, {}))
+    peer = PEERS[method]
+    detector_class = getattr(importlib.import_module(f"pyod.models.{peer.module}"), peer.name)
+    needed = {"n_features": n_features} if peer.name == "DeepSVDD" else {}
+    detector = detector_class(**peer.parameters, **needed)
+    if "random_state" in detector.get_params():
+        detector.set_params(random_state=seed)
+    return detector
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Show neither warnings nor progress of PyOD's detectors."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def measure(task: Task, data: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of a cell and what is in it."""
+    split = load(data, task.column, task.data_name, task.seed)
+    training, test = split.training.numpy(), torch.cat([split.inliers, *split.outliers]).numpy()
+    if task.method in PEERS:
+        training, test = training.astype(np.float64), test.astype(np.float64)
+    scaler = PREPROCESSINGS[task.preprocessing]().fit(training)  # in clean mode it does not see outliers, either
+    training, test = scaler.transform(training), scaler.transform(test)
+    np.random.seed(task.seed)  # noqa: NPY002  some of PyOD's detectors draw from the global generators
+    torch.manual_seed(task.seed)
+    detector = make_detector(task.method, training.shape[1], task.seed)
+    try:
+        with quiet():
+            started = time.perf_counter()
+            detector.fit(training)
+            fitted = time.perf_counter()
+            scores = detector.decision_function(test)  # all at once: to some peers the other rows matter
+            scored = time.perf_counter()
+        found = quality(split, np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=np.nan))  # infinite scores rank highest
+    except Exception as error:  # whatever it is, there are no scores
+        return task.key(), chance(split) | {"error": f"{type(error).__name__}: {error}"[:200]}
+    return task.key(), found | {"fit_seconds": fitted - started, "score_seconds": scored - fitted}
+
+
+def quality(split: DataSet, scores: NDArray[np.float64]) -> dict[str, float]:
+    """Return both metrics of the scores of all test rows, means over the kinds of outliers."""
+    inside, *outside = np.split(scores, np.cumsum([len(split.inliers), *map(len, split.outliers)])[:-1])
+    pairs = [(np.repeat([0, 1], [len(inside), len(rows)]), np.concatenate([inside, rows])) for rows in outside]
+    return {
+        "roc_auc": float(np.mean([roc_auc_score(*pair) for pair in pairs])),
+        "average_precision": float(np.mean([average_precision_score(*pair) for pair in pairs])),
+    }
+
+
+def chance(split: DataSet) -> dict[str, float]:
+    """Return both metrics of scores that say nothing."""
+    return quality(split, np.zeros(len(split.inliers) + sum(map(len, split.outliers))))
+
+
+class Plan(NamedTuple):
+    """What is measured."""
+
+    sets: dict[str, list[str]]  # by group
+    seeds: list[int]
+    methods: dict[str, tuple[str, ...]]  # preprocessings by detector: ours, its ablations, the peers
+
+    def columns(self) -> list[Column]:
+        """Return all columns of the tables."""
+        return [Column(group, mode) for group, mode in product(self.sets, MODES) if (group, mode) != ("sentences", MODES[1])]
+
+    def tasks(self, column: Column, method: str, preprocessing: str) -> list[Task]:
+        """Return what the mean in a column is over."""
+        if method in PEERS and column.group in GROUPS and column.group not in PEERS[method].groups:
+            return []
+        return [Task(column, name, seed, method, preprocessing) for seed, name in product(self.seeds, self.sets[column.group])]
+
+    def all_tasks(self) -> list[Task]:
+        """Return everything in the order in which it is done."""
+        return [
+            task
+            for method, preprocessings in self.methods.items()
+            for preprocessing, column in product(preprocessings, self.columns())
+            for task in self.tasks(column, method, preprocessing)
+        ]
+
+
+def make_plan(data: Path, seeds: list[int], fast: bool) -> Plan:
+    """Return what to measure."""
+    peers = {name: PEERS[name].preprocessings for name in (FAST_PEERS if fast else PEERS)}
+    ours = {name: ("std",) if name == "standardised rows" else ("raw",) for name in (OURS, *ABLATIONS)}
+    return Plan(data_names(data, fast), seeds, ours | peers)
+
+
+def read_cells(path: Path) -> Cells:
+    """Return the cells that are there already."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def write_cells(path: Path, cells: Cells) -> None:
+    """Write all cells; the file is whole at any moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(cells, indent=0), encoding="utf-8")
+    unfinished.replace(path)
+
+
+def fill(cells: Cells, path: Path, tasks: list[Task], data: Path, workers: int) -> None:
+    """Measure the cells that are missing."""
+    missing = [task for task in tasks if task.key() not in cells]
+    print(f"{len(tasks)} cells, {len(missing)} of them to be measured", flush=True)
+    measured = Parallel(n_jobs=workers, return_as="generator_unordered")(delayed(measure)(task, data) for task in missing)
+    for key, cell in measured:
+        cells[key] = cell
+        write_cells(path, cells)
