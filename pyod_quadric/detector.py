@@ -66,8 +66,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         centred and with one scale.
     normalize : bool or "auto", default="auto"
         Whether to divide rows by their norm. "auto" does so from 32 features on where the norms hold less than a tenth of the
-        variance, the origin is not in the cloud, and held-out rows are more likely that way. Set it to True for embeddings
-        that are compared by cosines: around the origin, short ones are in the middle of the cloud and seem normal otherwise.
+        variance, the mean a twentieth of the squared norms, and held-out rows are more likely that way. Set it to True for
+        embeddings that are compared by cosines: around the origin, short ones are in the middle and seem normal otherwise.
         The logarithm of the norm then counts as one more direction of the linear part.
     score_function : {"combined", "quadrics", "linear", "mean_distance"}, default="combined"
         Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.

@@ -19,8 +19,10 @@ from pyod_quadric.quadrics import BLOCK_NUMBERS
 
 N_FOLDS = 3
 MOST_BLOCK_ROWS = 8192
-# Norms are dropped only if they hold less than this share of the variance, and the origin is outside the cloud.
+# Norms are dropped only if they hold less than this share of the variance, and the mean more than that of the squared norms:
+# for rows that somebody has centred the origin means nothing, but embeddings, even of texts of many kinds, have a mean.
 NORM_SHARE = 0.1
+MEAN_SHARE = 0.05
 NORM_FEATURES = 32  # and only in embeddings: of a few features the norm is one too many to lose
 
 
@@ -98,7 +100,7 @@ class View:
 def choose_view(plain: View, options: FitOptions) -> tuple[View, list[Moments]]:
     """Return the view, normalised if that is asked for or better, and the moments of its folds.
 
-    It is better if the norms hold little of the variance, so that little can be lost; if the origin is outside the cloud, since
+    It is better if the norms hold little of the variance, so that little can be lost; if rows are not around the origin, since
     the norm of centred rows is their distance from the mean; and if held-out normalised rows have the larger Gaussian
     likelihood, with the Jacobian of the normalisation, as in the choice of a Box-Cox transformation.
     """
@@ -125,7 +127,7 @@ def choose_view(plain: View, options: FitOptions) -> tuple[View, list[Moments]]:
     spread, size = float(sum_of_moments(raw[1]).covariance().trace()), float(norms.square().mean())
     if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
         return raw
-    if size - spread <= NORM_SHARE * size:
+    if size - spread <= MEAN_SHARE * size:
         return raw
     unit = look(normalize=True)
     volumes = [view.lifted(cross_validated(moments, d, FLOOR)[0]).log_determinant() for view, moments in (raw, unit)]

@@ -120,6 +120,14 @@ def test_norms_are_dropped_only_where_that_is_better():
     assert not fitted(rows).model.coordinates.normalize
 
 
+@pytest.mark.parametrize(("share", "normalizes"), [(0.03, False), (0.08, True)])
+def test_directions_around_a_weak_mean_are_what_counts(share, normalizes):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 40)) + np.sqrt(share / (1 - share))  # so much of the squared norms is in the mean
+    rows *= np.exp(0.2 * rng.normal(size=(1000, 1))) / np.linalg.norm(rows, axis=1, keepdims=True)
+    assert fitted(rows).model.coordinates.normalize == normalizes
+
+
 def test_normalised_models_see_norms_by_their_logarithms_alone():
     model = fitted(embeddings(), normalize=True).model
     points = torch.tensor(embeddings(seed=1))
