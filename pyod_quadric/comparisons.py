@@ -10,8 +10,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyod_quadric.batches import Rows, device_of
+from pyod_quadric.batches import device_of
 from pyod_quadric.preprocessing import normalized
+from pyod_quadric.rows import Rows
 
 TILE_ROWS = 2048  # of a tile of similarities: 16 MB in float32, and products of this size run at full speed
 

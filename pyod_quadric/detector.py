@@ -19,9 +19,9 @@ from torch import Tensor
 
 from pyod_quadric._version import __version__
 from pyod_quadric.atomic import write_atomically
-from pyod_quadric.batches import Rows, device_of, is_large, large_rows, moved
+from pyod_quadric.batches import device_of, moved
 from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
-from pyod_quadric.distributed import n_ranks, sum_over_ranks
+from pyod_quadric.distributed import n_ranks, on_first_rank, sum_over_ranks
 from pyod_quadric.envelope import read_file
 from pyod_quadric.export import ScoreModule, onnx_bytes
 from pyod_quadric.files import Saved, from_bytes, to_bytes
@@ -32,6 +32,7 @@ from pyod_quadric.options import ConstraintName, FitOptions, Score
 from pyod_quadric.parameters import as_int, check_sizes, fit_options, seed_of
 from pyod_quadric.quadrics import Quadrics
 from pyod_quadric.reservoir import Reservoir
+from pyod_quadric.rows import Rows, is_large, large_rows
 from pyod_quadric.threads import share_of_cores
 from pyod_quadric.training import HISTORY_NAMES
 from pyod_quadric.view import N_FOLDS
@@ -244,8 +245,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it anew whenever the
         rows have become a tenth more. With ``window`` it is the latest so many rows, and whenever a tenth of them is new.
         Scores, labels and threshold of the training are those of the sample. The first fit needs three rows; fewer are kept
-        until others come. After :meth:`fit` the stream goes on from its rows, and after a change of ``window`` from those that
-        were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier fit stays as it was.
+        until others come. After :meth:`fit` the stream goes on from its rows, as they are then, and after a change of
+        ``window`` from those that were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier
+        fit stays as it was.
 
         Examples
         --------
@@ -522,26 +524,30 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         check_sizes(self.get_params(deep=False))
         is_fitted = hasattr(self, "model_")
         rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_reservoir"))
-        self._reservoir = self._stream().with_rows(rows)
+        self._reservoir = self._stream(self._shared_seed).with_rows(rows)
         if self._reservoir.has_grown() if is_fitted else self._reservoir.n_seen >= N_FOLDS:
             self._reservoir = self._reservoir.used()
             options = self._options()
             # A checkpoint belongs to one fit, and here are many short ones.
             self._fit(Rows(self._reservoir.sample()), replace(options, training=replace(options.training, checkpoint=None)))
 
-    def _stream(self) -> Reservoir:
+    def _stream(self, seed: Callable[[], int] | None = None) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
         earlier: Reservoir | None = getattr(self, "_reservoir", None)
         if earlier is not None and earlier.window == self.window:
             return earlier
-        stream = Reservoir(seed_of(self.random_state), window=as_int(self.window))
+        stream = Reservoir(seed() if seed else seed_of(self.random_state), window=as_int(self.window))
         if earlier is not None:
             return stream.with_rows(Rows(earlier.sample())).used()
         return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
 
+    def _shared_seed(self) -> int:
+        """Return a seed for all processes of a group, so that they keep the same sample."""
+        return on_first_rank(lambda: seed_of(self.random_state))
+
     def _training_rows(self) -> Rows:
         if not hasattr(self, "_rows"):
-            raise ValueError("files do not hold the training rows: give them as X, or fit again")
+            raise ValueError("copies and files of a detector do not hold its training rows; fit again, or give them as X")
         rows: Rows = self._rows
         return rows
 
@@ -552,15 +558,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def _validated(self, X: ArrayLike, reset: bool = False, least: int = 1) -> Rows:
         """Return rows of floats, after a look at their number, shape, values and names, which a reset remembers."""
-        types = [np.float64, np.float32]
+        # Half precision is computed in single, in memory as in files.
+        types = [np.float32] if getattr(X, "dtype", None) == np.float16 else [np.float64, np.float32]
         if not is_large(X):
             return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
-        rows = large_rows(X)  # scikit-learn would look at all of them at once
+        known = None if reset else getattr(self, "feature_names_in_", None)
+        rows = large_rows(X, None if known is None else list(known))  # scikit-learn would look at all of them at once
         if rows.n_rows < least:
             raise ValueError(f"at least {least} rows are needed, got {rows.n_rows}")
         if reset:
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = rows.n_features
+            if rows.names is not None:
+                self.feature_names_in_ = np.array(rows.names, dtype=object)
         elif rows.n_features != self.n_features_in_:
             raise ValueError(f"rows must have {self.n_features_in_} features, as those of the fit, got {rows.n_features}")
         return rows

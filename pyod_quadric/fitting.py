@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric._packing import packed_size
-from pyod_quadric.batches import Rows, check_shared
 from pyod_quadric.constraints import FrameInnerProduct
 from pyod_quadric.distributed import from_first_rank, on_first_rank, sum_over_ranks
 from pyod_quadric.evidence import elliptical_references, evidence_weights
@@ -29,9 +28,10 @@ from pyod_quadric.moments import Moments, sum_of_moments
 from pyod_quadric.options import FitOptions, Init
 from pyod_quadric.preprocessing import WorkingCoordinates
 from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.rows import Rows, check_shared, check_shares
 from pyod_quadric.spectral import add_feature_products, coefficient_solution, hs_solution
 from pyod_quadric.training import train
-from pyod_quadric.view import N_FOLDS, View, choose_view
+from pyod_quadric.view import MOST_BLOCK_ROWS, N_FOLDS, View, choose_view
 
 # Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
 ROWS_PER_COEFFICIENT = 4
@@ -76,6 +76,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     if n < 3:
         raise ValueError(f"at least 3 rows are needed to learn what is normal, got {n}")
     check_shared(rows)
+    check_shares(rows, MOST_BLOCK_ROWS)
     options = on_first_rank(lambda: options)  # a random_state of None gives each process another seed, for one
     rng = np.random.default_rng(options.seed)
     folds = torch.from_numpy(rng.permutation(np.arange(n) % N_FOLDS)).to(device)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pyod_quadric.batches import Rows
+from pyod_quadric.rows import Rows
 
 CAPACITY = 20_000
 GROWTH = 10  # a stream that is longer by a tenth has grown enough for another fit
@@ -26,7 +26,7 @@ class Reservoir:
     Examples
     --------
     >>> import numpy as np
-    >>> from pyod_quadric.batches import Rows
+    >>> from pyod_quadric.rows import Rows
     >>> reservoir = Reservoir(seed=0, capacity=5)
     >>> for start in (0.0, 3.0, 6.0):
     ...     reservoir = reservoir.with_rows(Rows(start + np.arange(3.0)[:, None]))

@@ -15,7 +15,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from pyod_quadric.batches import Rows
 from pyod_quadric.comparisons import (
     TILE_ROWS,
     Compare,
@@ -28,6 +27,7 @@ from pyod_quadric.comparisons import (
 )
 from pyod_quadric.cutoffs import best_cutoff, cutoffs_at_shares
 from pyod_quadric.identification import identities, rates_of_cutoffs
+from pyod_quadric.rows import Rows
 
 SCORED_ROWS = 8192  # at once: detectors make copies, often in float64
 

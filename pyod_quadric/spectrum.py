@@ -13,8 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyod_quadric.batches import Rows
 from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
+from pyod_quadric.rows import Rows
 
 N_FOLDS = 7  # Wold's
 BLOCK_ROWS = 8192

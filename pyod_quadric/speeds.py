@@ -112,7 +112,7 @@ def calibrated(device: torch.device, n_features: int = 512) -> Speeds:
     symmetric = small + small.T
     large, held, few = numbers(FRESH_NUMBERS).double(), numbers(CACHED_NUMBERS), numbers(CALL_NUMBERS)
 
-    # Once so much has been freed, glibc keeps what is freed later for the next array, as it does in a fit after the first blocks.
+    # Once so much has been freed, glibc keeps what is freed later for the next array, as in a fit after the first blocks.
     torch.empty(5 * FRESH_NUMBERS // 2, dtype=torch.float64, device=device)
 
     def both_products() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from pyod_quadric.batches import LoaderBatches, LoaderRows, PassBatches, RowBatches, Rows, check_shared, digest, moved
+from pyod_quadric.batches import LoaderBatches, PassBatches, RowBatches, moved
 from pyod_quadric.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.constraints import Constraint, Penalty, Stiefel
 from pyod_quadric.distributed import from_first_rank, n_ranks, on_first_rank, rank, sum_over_ranks
@@ -28,6 +28,7 @@ from pyod_quadric.objective import Parts, mean_distance, mean_distance_and_gradi
 from pyod_quadric.options import TrainingOptions
 from pyod_quadric.preprocessing import WorkingCoordinates
 from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.rows import LoaderRows, Rows, check_shared, digest
 
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 
@@ -332,6 +333,7 @@ def _fingerprint(
     """Return what tells this run from another one."""
     numbers = {f.name: getattr(options, f.name) for f in fields(options) if f.compare}
     named = {name: str(float(n) if isinstance(n, int | float) else n) for name, n in numbers.items()}
+    named["the number of processes"] = str(n_ranks())  # by which sums are rounded, and so everything below
     named["n_quadrics and n_features"] = f"{start.n_quadrics}, {start.n_features}"
     named["the start"] = digest([start.quadratic, start.linear, start.constant])
     named["the coordinates"] = digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"

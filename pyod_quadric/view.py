@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyod_quadric.batches import Rows
 from pyod_quadric.distributed import from_first_rank, sum_over_ranks
 from pyod_quadric.lengths import row_norms
 from pyod_quadric.linear import FLOOR, LinearPart, cross_validated
@@ -16,6 +15,7 @@ from pyod_quadric.moments import Moments, moments_of_folds, sum_of_moments
 from pyod_quadric.options import FitOptions
 from pyod_quadric.preprocessing import WorkingCoordinates, normalized
 from pyod_quadric.quadrics import BLOCK_NUMBERS
+from pyod_quadric.rows import Rows
 
 N_FOLDS = 3
 MOST_BLOCK_ROWS = 8192

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent
 # From the ground up: a module imports only modules that stand before it.
 ORDER = [
     *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
-    *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing", "sources", "batches", "atomic"),
+    *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing"),
+    *("disk", "parquet", "sources", "rows", "batches", "atomic"),
     *("checkpoints", "options", "training", "model", "evidence", "view", "fitting", "parameters", "speeds", "planning"),
     *("spectrum", "reservoir", "envelope", "files", "export", "threads"),
     *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "detector"),
@@ -30,7 +31,7 @@ ONLY = {
     "dask": ["cluster"],
     "geoopt": ["stiefel", "constraints"],
     "joblib": ["threads"],
-    "pyarrow": ["sources", "cli.arrow"],
+    "pyarrow": ["parquet", "cli.arrow"],
     "pyod": ["detector"],
     "threadpoolctl": ["threads"],
 }

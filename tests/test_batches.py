@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyod_quadric import batches as module
-from pyod_quadric.batches import LoaderBatches, RowBatches, Rows, moved, shuffled
+from pyod_quadric.batches import LoaderBatches, RowBatches, moved, shuffled
+from pyod_quadric.rows import Rows
 
 DATA = np.arange(46.0).reshape(23, 2)
 

@@ -237,7 +237,7 @@ def test_files_without_a_sample_hold_no_rows(begin):
     content = saved(fitted, sample=False)
     assert X[50:52].tobytes() not in content
     assert (X[50:52].tobytes() in saved(fitted)) == (begin == "partial_fit")
-    with pytest.raises(ValueError, match="files do not hold the training rows"):
+    with pytest.raises(ValueError, match="do not hold its training rows"):
         loaded(content).partial_fit(TEST)
 
 

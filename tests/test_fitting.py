@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train, view
-from pyod_quadric.batches import RowBatches, Rows
+from pyod_quadric.batches import RowBatches
 from pyod_quadric.fitting import fit_model
 from pyod_quadric.options import FitOptions
+from pyod_quadric.rows import Rows
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 TRAINING = """
 from pyod_quadric import TrainingOptions, fit_working_coordinates, random_quadrics, train
-from pyod_quadric.batches import Rows
+from pyod_quadric.rows import Rows
 
 train(small, random_quadrics(1, 128, torch.Generator()), TrainingOptions(epoch_num=1))  # whatever is allocated once
 allow(resource.RLIMIT_DATA, "VmData")

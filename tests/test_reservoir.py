@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.batches import Rows
 from pyod_quadric.reservoir import Reservoir
+from pyod_quadric.rows import Rows
 
 
 def streamed(n, sizes, capacity, seed=0, window=None):

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from pyod_quadric import QuadricDetector, sources
-from pyod_quadric.batches import LoaderRows, Rows
-from pyod_quadric.sources import NpyFile, Shards
+from pyod_quadric import QuadricDetector, disk
+from pyod_quadric.disk import NpyFile
+from pyod_quadric.rows import LoaderRows, Rows
+from pyod_quadric.sources import Shards
 
 DATA = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 
@@ -165,7 +166,7 @@ def test_no_more_of_a_file_is_mapped_than_is_read(tmp_path, monkeypatch):
     np.testing.assert_array_equal(source[3:5], DATA[3:5])
     np.testing.assert_array_equal(source[np.array([9, 7])], DATA[[9, 7]])
     assert shapes == [(2, 4), (3, 4)]
-    monkeypatch.setattr(sources, "WINDOW_BYTES", 10 * 4 * 4)  # ten rows
+    monkeypatch.setattr(disk, "WINDOW_BYTES", 10 * 4 * 4)  # ten rows
     np.testing.assert_array_equal(source[np.array([59, 0, 7, 51])], DATA[[59, 0, 7, 51]])
     assert shapes[2:] == [(8, 4), (9, 4)]
 

@@ -13,11 +13,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyod_quadric import Quadrics, second_order_distance, training
-from pyod_quadric.batches import RowBatches, Rows
+from pyod_quadric.batches import RowBatches
 from pyod_quadric.checkpoints import read_checkpoint
 from pyod_quadric.initial import random_quadrics, spectral_quadrics
 from pyod_quadric.options import TrainingOptions
 from pyod_quadric.preprocessing import fit_working_coordinates
+from pyod_quadric.rows import Rows
 from pyod_quadric.training import train
 
 ROOT = Path(__file__).parent.parent

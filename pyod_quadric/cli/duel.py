@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric._packing import packed_size, unpack
-from pyod_quadric.batches import RowBatches, Rows
+from pyod_quadric.batches import RowBatches
 from pyod_quadric.cli.errors import CommandError
 from pyod_quadric.distances import second_order_distance
 from pyod_quadric.fitting import MOST_COMPONENTS, ROWS_PER_COEFFICIENT
@@ -19,6 +19,7 @@ from pyod_quadric.initial import starting_quadrics
 from pyod_quadric.options import ConstraintName, TrainingOptions
 from pyod_quadric.preprocessing import fit_working_coordinates
 from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.rows import Rows
 from pyod_quadric.stiefel import gram, polar
 from pyod_quadric.training import Trained, train
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pyod_quadric._packing import packed_size
 from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.options import markdown_table
 from pyod_quadric.options import ConstraintName
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=("both", *KINDS), default="both", help=str(KINDS).strip("{}").replace("'", ""))
     parser.add_argument("--json", action="store_true", help="as JSON")
     training = parser.add_argument_group("training, of the kind paper")
-    training.add_argument("--quadrics", type=whole, default=100, metavar="M", help="how many quadrics (default: 100)")
+    training.add_argument("--quadrics", type=whole, metavar="M", help="how many quadrics (default: 100, or all there can be)")
     training.add_argument("--epochs", type=whole, default=20, metavar="E", help="how many epochs (default: 20)")
     training.add_argument("--batch-size", type=whole, metavar="B", help="rows of a step; by default the plan chooses")
     training.add_argument("--constraint", choices=("penalty", "stiefel"), default="penalty", help="how frames stay orthonormal")
@@ -92,7 +93,8 @@ def _device(name: str) -> torch.device:
 
 
 def _plan(kind: str, arguments: argparse.Namespace, speeds: Speeds) -> dict[str, Any]:
-    n, d, m = arguments.rows, arguments.features, arguments.quadrics
+    n, d = arguments.rows, arguments.features
+    m = arguments.quadrics or min(100, packed_size(d))
     if kind == "default":
         return _described(plan_closed_form(n, d), worst_closed_form(n, d), speeds, _command(arguments, {}))
     constraint: ConstraintName = arguments.constraint

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pyod_quadric.cli.arrow import SUFFIXES, CsvTable, ParquetTable, Part, only_column
 from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import USAGE, CommandError, listed
-from pyod_quadric.sources import NpyFile, Source, open_path
+from pyod_quadric.disk import NpyFile, RowSource
+from pyod_quadric.sources import open_paths
 
 OnNan = Literal["error", "drop", "score-nan"]
 BLOCK_ROWS = 4096
@@ -42,9 +43,7 @@ class Table(Protocol):
 class ArrayTable:
     """Rows of an array, or of something on disk that is read a part at a time."""
 
-    names = None
-
-    def __init__(self, path: str, array: NDArray[Any] | Source, labels: NDArray[Any] | None = None) -> None:
+    def __init__(self, path: str, array: NDArray[Any] | RowSource, labels: NDArray[Any] | None = None) -> None:
         if array.dtype.kind not in "fiub":
             raise CommandError(f"{path} must hold real numbers, got {array.dtype}")
         if len(array.shape) != 2 or array.shape[1] == 0:
@@ -52,6 +51,7 @@ class ArrayTable:
         if labels is not None and labels.shape != array.shape[:1]:
             raise CommandError(f"{path} has {array.shape[0]} rows, but labels of shape {labels.shape}")
         self.path, self.array, self._labels = path, array, labels
+        self.names = array.names if isinstance(array, RowSource) else None
         self.n_rows: int = array.shape[0]
         self.n_features: int = array.shape[1]
 
@@ -94,11 +94,7 @@ def open_table(path: str, choice: Choice | None = None, wanted: list[str] | None
     """
     choice = choice or Choice()
     if Path(path).is_dir():
-        _check_no_columns(path, choice.columns or choice.drop or choice.label_column)
-        try:
-            return ArrayTable(path, open_path(path))
-        except ValueError as error:
-            raise CommandError(str(error)) from error
+        return _folder(path, choice, wanted)
     suffix = _checked_suffix(path)
     if suffix == ".parquet":
         return ParquetTable(path, choice, wanted)
@@ -116,6 +112,18 @@ def open_table(path: str, choice: Choice | None = None, wanted: list[str] | None
     if rows is None:
         raise CommandError(f"{path} has the arrays {listed(names)}; choose one by --array")
     return ArrayTable(path, _array(path, arrays, rows), _array(path, arrays, choice.label_column))
+
+
+def _folder(path: str, choice: Choice, wanted: list[str] | None) -> ArrayTable:
+    if choice.label_column:
+        raise CommandError(f"labels cannot be read from the folder {path}; leave their column out by --drop", USAGE)
+    try:
+        source = open_paths([path], lambda names: choice.features(path, names, wanted))
+    except (ValueError, ImportError) as error:
+        raise CommandError(str(error)) from error
+    if source.names is None:
+        _check_no_columns(path, choice.columns or choice.drop)
+    return ArrayTable(path, source)
 
 
 def _check_no_columns(path: str, named: object) -> None:
