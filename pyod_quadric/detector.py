@@ -558,8 +558,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def _validated(self, X: ArrayLike, reset: bool = False, least: int = 1) -> Rows:
         """Return rows of floats, after a look at their number, shape, values and names, which a reset remembers."""
-        # Half precision is computed in single, in memory as in files.
-        types = [np.float32] if getattr(X, "dtype", None) == np.float16 else [np.float64, np.float32]
+        dtype = getattr(X, "dtype", None)
+        small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4  # float16, too, as in files
+        types = [np.float32] if small else [np.float64, np.float32]
         if not is_large(X):
             return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
         known = None if reset else getattr(self, "feature_names_in_", None)

@@ -4,15 +4,18 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from pyod_quadric import QuadricDetector, TrainingOptions, random_quadrics, train
 from pyod_quadric import training as module
+from pyod_quadric.reservoir import Reservoir
 
 
 def rows(n=301, d=6):
@@ -47,6 +50,11 @@ def fits(folder):
         found[name] = {"scores": detector.decision_scores_.tolist(), "frame": frame, "threshold": float(detector.threshold_)}
         found[name]["held_out_loss"] = detector.history_["held_out_loss"]
     found["stream"] = stream()
+    found["unseeded stream"] = unseeded_stream()
+    spoilt = np.tile(rows(), (100, 1))
+    spoilt[3] = np.nan  # in the share of the first process
+    np.save(folder + f"/spoilt-{dist.get_rank()}.npy", spoilt)
+    found["NaN in one share"] = refusal(QuadricDetector().fit, folder + f"/spoilt-{dist.get_rank()}.npy")
     found["unseeded"] = QuadricDetector(random_state=None, epoch_num=1).fit(rows()).decision_scores_.tolist()
     found["own start"] = own_start()
     for fit in (QuadricDetector().fit, trained):
@@ -68,6 +76,16 @@ def stream():
     detector = QuadricDetector(window=200)
     for chunk in np.split(rows(), [100, 150, 260]):
         detector.partial_fit(chunk)
+    return detector.decision_scores_.tolist()
+
+
+def unseeded_stream():
+    """Learn from a stream that is longer than what is kept of it, by samples that no seed decides."""
+    detector = QuadricDetector(random_state=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyod_quadric.detector.Reservoir", partial(Reservoir, capacity=100))
+        for chunk in np.split(rows(), 7):
+            detector.partial_fit(chunk)
     return detector.decision_scores_.tolist()
 
 
@@ -117,10 +135,13 @@ def killed(folder):
         step(run, points)
 
     module._Run._step = dying
-    start = random_quadrics(3, 6, torch.Generator().manual_seed(0), dtype=torch.float64)
-    options = TrainingOptions(epoch_num=3, batch_size=32, lr=0.01, checkpoint=folder + "/run.ckpt", checkpoint_steps=5)
-    trained = train(rows() - 3, start, options)
+    trained = trained_with_checkpoints(folder + "/run.ckpt")
     return {"frame": trained.quadrics.quadratic.numpy().tobytes().hex(), "n_steps": n_steps}
+
+
+def trained_with_checkpoints(path):
+    start = random_quadrics(3, 6, torch.Generator().manual_seed(0), dtype=torch.float64)
+    return train(rows() - 3, start, TrainingOptions(epoch_num=3, batch_size=32, lr=0.01, checkpoint=path, checkpoint_steps=5))
 
 
 if __name__ == "__main__":

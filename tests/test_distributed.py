@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pyod_quadric import QuadricDetector
-from tests.distributed_fit import SETTINGS, data_of, trained
+from tests.distributed_fit import SETTINGS, data_of, trained, trained_with_checkpoints
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,6 +47,11 @@ def test_all_follow_the_first_process(both):
     alone = trained(data_of("default") - 3)
     np.testing.assert_allclose(both[0]["own start"], alone.quadrics.quadratic, atol=1e-9)
     assert len(both[0]["unseeded"]) == 301
+    assert len(both[0]["unseeded stream"]) == 100
+
+
+def test_all_processes_hear_of_rows_that_one_of_them_cannot_use(both):
+    assert "row 3 holds NaN" in both[0]["NaN in one share"]
 
 
 def test_a_stream_that_all_processes_see(both):
@@ -84,6 +89,8 @@ def test_after_a_kill_training_goes_on_from_the_checkpoint(tmp_path):
     (interrupted / "kill").touch()
     found = torchrun(interrupted, "killed", "--max-restarts=1")
     assert not (interrupted / "kill").exists()  # it was killed
+    with pytest.raises(ValueError, match="differs in the number of processes"):
+        trained_with_checkpoints(interrupted / "run.ckpt")
     assert found[0]["frame"] == found[1]["frame"] == expected[0]["frame"]
     assert found[0]["n_steps"] < expected[0]["n_steps"] == 30  # 10 batches in each of 3 epochs, and the first ones were kept
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, TensorDataset
 
 from pyod_quadric import QuadricDetector, disk
 from pyod_quadric.disk import NpyFile
@@ -171,6 +171,29 @@ def test_no_more_of_a_file_is_mapped_than_is_read(tmp_path, monkeypatch):
     assert shapes[2:] == [(8, 4), (9, 4)]
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">i2", "longdouble", "bool", "float16", "uint32"])
+def test_files_of_all_kinds_of_numbers_give_the_fit_of_the_array(dtype, tmp_path):
+    rows = (3 * DATA).clip(min=0).astype(dtype)
+    np.save(tmp_path / "rows.npy", rows)
+    found, expected = QuadricDetector().fit(tmp_path / "rows.npy"), QuadricDetector().fit(rows)
+    np.testing.assert_array_equal(found.decision_scores_, expected.decision_scores_)
+
+
+def test_the_order_of_rows_in_memory_does_not_matter(tmp_path):
+    np.save(tmp_path / "rows.npy", np.asfortranarray(DATA))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    expected = QuadricDetector().fit(DATA).decision_scores_
+    for rows in (mapped, np.asfortranarray(DATA)):
+        np.testing.assert_array_equal(QuadricDetector().fit(rows).decision_scores_, expected)
+
+
+def test_a_file_that_becomes_another_one_is_noticed(tmp_path):
+    source = NpyFile(make_npy(tmp_path))
+    np.save(tmp_path / "rows.npy", np.tile(DATA, (3, 1)).astype(np.float64))
+    with pytest.raises(OSError, match=r"rows 3 to 4 of .* cannot be read: the file has changed since it was opened"):
+        source[3:5]
+
+
 def test_a_file_that_becomes_shorter_is_noticed(tmp_path):
     source = NpyFile(make_npy(tmp_path))
     (tmp_path / "rows.npy").write_bytes((tmp_path / "rows.npy").read_bytes()[:-16])
@@ -193,6 +216,36 @@ def test_loaders_that_cannot_be_gone_through_again_in_order_are_refused():
         QuadricDetector().fit(DataLoader(TensorDataset(torch.tensor(DATA)), shuffle=True))
     with pytest.raises(ValueError, match="no rows"):
         LoaderRows(DataLoader(TensorDataset(torch.zeros(0, 3))))
+
+
+@pytest.mark.parametrize(
+    "shuffling",
+    [
+        {"batch_sampler": BatchSampler(RandomSampler(DATA, generator=torch.Generator()), 7, drop_last=False)},
+        {"sampler": SubsetRandomSampler(range(60), generator=torch.Generator())},
+    ],
+    ids=["in batches", "subset"],
+)
+def test_loaders_that_shuffle_in_other_ways_are_noticed(shuffling):
+    with pytest.raises(ValueError, match="began with other rows before; it must not shuffle"):
+        QuadricDetector().fit(DataLoader(TensorDataset(torch.tensor(DATA)), **shuffling))
+
+
+def test_types_of_batches_are_joined():
+    batches = [DATA[:20].astype(np.float64) + 1e6, DATA[20:]]
+    expected = QuadricDetector().fit(np.concatenate(batches))
+    found = QuadricDetector().fit(Loader(lambda n_passes: batches))
+    np.testing.assert_array_equal(found.decision_scores_, expected.decision_scores_)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 20))
+def test_blocks_of_a_loader_whatever_the_batches(sizes, size):
+    rows = np.arange(2.0 * sum(sizes)).reshape(-1, 2)
+    loader = LoaderRows(Loader(lambda n_passes: np.split(rows, np.cumsum(sizes)[:-1])))
+    blocks = list(loader.blocks(size))
+    assert all(len(block) == size for block in blocks[:-1])
+    assert 1 <= len(blocks[-1]) <= size
+    np.testing.assert_array_equal(torch.cat(blocks), rows)
 
 
 class Loader:
