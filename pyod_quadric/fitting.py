@@ -83,7 +83,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     view, moments = choose_view(View(rows, device, folds), options)
     fit = _Fit(view, options, rng)
     weights = torch.ones(n, dtype=torch.float64, device=device)
-    for _ in range(MOST_ROUNDS if options.robust else 0):
+    for _ in range(MOST_ROUNDS if options.robust and not fit.most_are_equal() else 0):
         earlier, weights = weights, fit.row_weights(moments, weights)
         moments = view.moments(weights)
         if float((weights - earlier).abs().mean()) < SETTLED:
@@ -111,6 +111,11 @@ class _Fit:
         numbers = np.sort(rng.permutation(view.rows.n_rows)[:N_EVIDENCE])
         self.numbers, self.sample = torch.from_numpy(numbers).to(view.device), view.read(numbers)
         self.floor = FLOOR_NORMALIZED if view.normalize else FLOOR
+
+    def most_are_equal(self) -> bool:
+        """Return whether more than half of the rows are the same one, from which everything else is infinitely far."""
+        rows = self.view.rows.read(self.numbers.cpu().numpy())
+        return bool((rows == rows.median(dim=0).values).all(dim=1).double().mean() > 0.5)
 
     def row_weights(self, moments: list[Moments], weights: Tensor) -> Tensor:
         """Return weights of rows, from a first round in closed form: 1, and less for those that are far from the others."""

@@ -98,6 +98,18 @@ def test_robust_fits_forget_outliers():
     assert gaps[0] > gaps[1] + 0.2
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "d"), [(9, 8), (50, 4), (1000, 40)])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.45])
+def test_most_rows_may_be_the_same_one(dtype, n, d, share):
+    others = max(1, int(share * n))
+    rows = np.full((n, d), 3.3)
+    rows[:others] += np.random.default_rng(0).normal(size=(others, d))
+    scores = QuadricDetector().fit(rows.astype(dtype)).decision_scores_
+    assert np.isfinite(scores).all()
+    assert scores[:others].min() > scores[-1]
+
+
 @pytest.mark.parametrize("size", [1e2, 1e6, 1e10])
 def test_one_gross_row_changes_little(size):
     rng = np.random.default_rng(0)
