@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from examples.benchmarks import _detection_cells as cells_module
-from examples.benchmarks import cost, detection, identification, orthonormality, out_of_core, penalty_vs_manifold, plan, speed
+from examples.benchmarks import (
+    cost,
+    detection,
+    domains,
+    identification,
+    orthonormality,
+    out_of_core,
+    penalty_vs_manifold,
+    plan,
+    speed,
+)
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.constraints import Penalty
 from pyod_quadric.stiefel import orthonormality_error
@@ -87,6 +97,14 @@ def test_identification(tmp_path, capsys):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited and read as Linux does it")
+def test_domains(tmp_path, capsys):
+    domains.main(tmp_path, fast=True)
+    results = files(tmp_path, "domains")["results"]
+    assert "| mean |" in capsys.readouterr().out
+    assert list(results) == [task.name for task in domains.tasks(["a", "b", "c"])]
+    assert all(0.5 < number <= 1 for number in numbers(results))  # far apart, as they are
+
+
 def test_out_of_core(tmp_path, capsys):
     out_of_core.main(tmp_path, fast=True)
     results = files(tmp_path, "out_of_core")
