@@ -31,17 +31,17 @@ class ParquetFile(OnDisk):
         super().__init__(path)
         with _opened(self.path) as file:
             metadata, schema = file.metadata, file.schema_arrow
-        names = [name for name in schema.names if name not in _index_names(schema)]
+        names = [name for name in schema.names if name not in index_names(schema)]
         self.names = select(names) if select else names
         self._starts = np.cumsum([0, *(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))])
         self._decoded: tuple[int, NDArray[Any]] | None = None
         self._columns = list(self.names)
         kinds = [schema.field(name).type for name in self._columns]
-        self._is_list = len(kinds) == 1 and _is_list(kinds[0])
+        self._is_list = len(kinds) == 1 and is_list(kinds[0])
         if self._is_list:
             self.names, kinds = None, [kinds[0].value_type]  # the numbers of a list have no names
         for name, kind in zip(self._columns, kinds, strict=True):
-            if not _is_number(kind):
+            if not is_number(kind):
                 raise ValueError(f"the column {name} holds {kind}, not numbers; leave it out")
         self.dtype = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
         if self.dtype.kind != "f" and _may_have_nulls(metadata, self._columns):
@@ -98,20 +98,22 @@ def _opened(path: Any) -> Any:
     return parquet.ParquetFile(path)
 
 
-def _index_names(schema: Any) -> set[str]:
+def index_names(schema: Any) -> set[str]:
     """Return the names of columns that are the index of a pandas DataFrame."""
     stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     return {name for name in stored.get("index_columns", []) if isinstance(name, str)}
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Return whether an arrow type is one of lists of numbers."""
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return bool(is_list and _is_number(kind.value_type))
+    return bool(is_list and is_number(kind.value_type))
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Return whether an arrow type is one of numbers."""
     from pyarrow import types
 
     return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))

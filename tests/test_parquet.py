@@ -82,6 +82,8 @@ def test_an_index_that_pandas_has_stored_is_no_feature(tmp_path):
     frame = FRAME[FRAME["a"] > 0]  # an index with gaps, which pandas stores as a column
     frame.to_parquet(tmp_path / "rows.parquet")
     assert QuadricDetector().fit(tmp_path / "rows.parquet").n_features_in_ == 4
+    assert main(["fit", str(tmp_path / "rows.parquet"), "--output", str(tmp_path / "model.safetensors")]) == 0
+    assert list(QuadricDetector.load(tmp_path / "model.safetensors").feature_names_in_) == NAMES
 
 
 @pytest.mark.parametrize("kind", [pyarrow.list_(pyarrow.float32()), pyarrow.list_(pyarrow.float32(), 4)], ids=str)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import CommandError, listed
+from pyod_quadric.parquet import index_names, is_list, is_number
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 # Of a .csv file at once: pyarrow reads 32 such blocks ahead, and a line must fit into one.
@@ -135,14 +136,14 @@ class ParquetTable:
         except arrow.ArrowInvalid as error:
             raise CommandError(f"{path} is not a .parquet file, or damaged: {error}") from error
         schema = self._file.schema_arrow
-        names = list(schema.names)
+        names = [name for name in schema.names if name not in index_names(schema)]
         self._label = choice.label_column
-        lists = choice.columns is not None and len(choice.columns) == 1 and _is_list(arrow, schema, choice.columns[0])
+        lists = choice.columns is not None and len(choice.columns) == 1 and _is_list(schema, choice.columns[0])
         self._features = choice.features(path, names, None if lists else wanted)
-        lists = len(self._features) == 1 and _is_list(arrow, schema, self._features[0])
+        lists = len(self._features) == 1 and _is_list(schema, self._features[0])
         for name in () if lists else self._features:
             kind = schema.field(name).type
-            if not (arrow.types.is_floating(kind) or arrow.types.is_integer(kind) or arrow.types.is_boolean(kind)):
+            if not is_number(kind):
                 raise CommandError(f"the column {name} of {path} holds {kind}, not numbers; leave it out by --drop {name}")
         small = (arrow.float16(), arrow.float32())
         kinds = [schema.field(name).type for name in self._features]
@@ -192,13 +193,8 @@ def only_column(path: str) -> NDArray[Any]:
     return np.asarray([line[0] for line in lines])
 
 
-def _is_list(arrow: Any, schema: Any, name: str) -> bool:
-    if name not in schema.names:
-        return False
-    kind = schema.field(name).type
-    if not (arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or arrow.types.is_fixed_size_list(kind)):
-        return False
-    return bool(arrow.types.is_floating(kind.value_type) or arrow.types.is_integer(kind.value_type))
+def _is_list(schema: Any, name: str) -> bool:
+    return name in schema.names and is_list(schema.field(name).type)
 
 
 def _columns(batch: Any, names: list[str]) -> NDArray[Any]:
