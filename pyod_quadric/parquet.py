@@ -43,9 +43,8 @@ class ParquetFile(OnDisk):
         for name, kind in zip(self._columns, kinds, strict=True):
             if not is_number(kind):
                 raise ValueError(f"the column {name} holds {kind}, not numbers; leave it out")
-        self.dtype = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
-        if self.dtype.kind != "f" and _may_have_nulls(metadata, self._columns):
-            self.dtype = np.dtype(np.float64)  # integers have no NaN
+        together = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
+        self.dtype = together if together.kind == "f" else np.dtype(np.float64)  # integers have no NaN for what is missing
         self.shape = (metadata.num_rows, self._width() if self._is_list else len(self._columns))
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
@@ -92,10 +91,11 @@ class ParquetFile(OnDisk):
 
 def _opened(path: Any) -> Any:
     try:
-        from pyarrow import compute, parquet  # noqa: F401  of the extra "tables"; needed for these files only
+        import pyarrow.compute  # of the extra "tables"; needed for these files only
+        import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow: pip install 'pyod-quadric[tables]'") from error
-    return parquet.ParquetFile(path)
+    return pyarrow.parquet.ParquetFile(path)
 
 
 def index_names(schema: Any) -> set[str]:
@@ -117,16 +117,3 @@ def is_number(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
-
-
-def _may_have_nulls(metadata: Any, names: list[str]) -> bool:
-    """Return whether anything in these columns is missing, or may be for all that the file says."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            column = group.column(place)
-            if column.path_in_schema.partition(".")[0] in names:
-                found = column.statistics
-                if found is None or not found.has_null_count or found.null_count:
-                    return True
-    return False

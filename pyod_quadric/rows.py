@@ -40,6 +40,9 @@ class Rows:
     (3, 2)
     """
 
+    names: list[str] | None = None  # of the columns, if they have any
+    in_groups = False  # whether rows here and there cost as much as all rows around them
+
     def __init__(
         self,
         source: ArrayLike | Tensor | RowSource | str | PathLike[str] | Sequence[str | PathLike[str]],
@@ -56,16 +59,8 @@ class Rows:
         small = source.dtype in (torch.float32, torch.float16, torch.bfloat16, np.float32, np.float16)
         self.dtype = torch.float32 if small else torch.float64
         self.n_rows, self.n_features = int(source.shape[0]), int(source.shape[1])
-
-    @property
-    def names(self) -> list[str] | None:
-        """The names of the columns, if they have any."""
-        return self._source.names if isinstance(self._source, RowSource) else None
-
-    @property
-    def in_groups(self) -> bool:
-        """Whether rows here and there cost as much as all rows around them."""
-        return isinstance(self._source, RowSource) and self._source.in_groups
+        if isinstance(source, RowSource):
+            self.names, self.in_groups = source.names, source.in_groups
 
     def read(self, index: slice | NDArray[np.int64]) -> Tensor:
         """Return some rows as a float32 or float64 tensor of their own, on the CPU unless the source is a tensor elsewhere.
@@ -227,16 +222,6 @@ class LoaderRows(Rows):
         if not self.n_rows:
             raise ValueError("the loader has no rows")
 
-    @property
-    def names(self) -> None:
-        """None: batches have no names."""
-        return
-
-    @property
-    def in_groups(self) -> bool:
-        """True: whatever is read takes a pass."""
-        return True
-
     def read(self, index: slice | NDArray[np.int64]) -> Tensor:
         """Return some rows, from one pass."""
         numbers = np.arange(*index.indices(self.n_rows)) if isinstance(index, slice) else index
@@ -291,7 +276,7 @@ def _in_batch(start: int) -> Iterator[None]:
 
 def is_large(source: object) -> bool:
     """Say whether these are rows on disk or of a loader, instead of an array-like in memory."""
-    if isinstance(source, np.memmap | RowSource) or _are_paths(source):
+    if _is_on_disk(source):
         return True
     if isinstance(source, list | tuple):
         return False
@@ -301,8 +286,11 @@ def is_large(source: object) -> bool:
 
 def large_rows(source: Any, names: list[str] | None = None) -> Rows:
     """Return the rows of what is large; ``names`` are those of the columns to take from Parquet files, if they matter."""
-    on_disk = isinstance(source, np.memmap | RowSource) or _are_paths(source)
-    return Rows(source, names) if on_disk else LoaderRows(source)
+    return Rows(source, names) if _is_on_disk(source) else LoaderRows(source)
+
+
+def _is_on_disk(source: object) -> bool:
+    return isinstance(source, np.memmap | RowSource) or _are_paths(source)
 
 
 def first_of(batch: Any) -> Any:

@@ -99,7 +99,7 @@ def outlier_scores(detector: object, X: Source) -> NDArray[np.float64]:
 
 
 def _score_function(detector: object) -> Callable[[NDArray[Any]], ArrayLike]:
-    function = getattr(detector, "decision_function", None)
+    function: Callable[[NDArray[Any]], Any] | None = getattr(detector, "decision_function", None)
     if function is None:
         if not callable(detector):
             raise TypeError(f"a detector needs a decision_function, or must be callable, got {type(detector).__name__}")
@@ -108,7 +108,7 @@ def _score_function(detector: object) -> Callable[[NDArray[Any]], ArrayLike]:
         check_is_fitted(detector)
     if isinstance(_innermost(detector), OutlierMixin):
         return lambda rows: -function(rows)
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _innermost(detector: object) -> object:

@@ -29,7 +29,7 @@ class Shards(RowSource):
             shapes = [f"{getattr(part, 'path', 'an array')}: {part.shape}" for part in parts]
             raise ValueError(f"shards must have the same number of features, got {', '.join(sorted(shapes))}")
         self._parts, self._last = parts, 0
-        self.names = next((part.names for part in parts if isinstance(part, RowSource)), None)
+        self.names = next((part.names for part in parts if isinstance(part, RowSource) and part.names is not None), None)
         self.in_groups = any(part.in_groups for part in parts if isinstance(part, RowSource))
         self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.shape = (int(self._starts[-1]), *widths.pop())
@@ -71,23 +71,22 @@ def open_paths(paths: Sequence[str | PathLike[str]], select: Select | None = Non
         Chooses columns by their names, from each file that has names.
     """
     files = [file for path in paths for file in _files(Path(path))]
-    parts = [_opened(files[0], select)]
-    for file in files[1:]:
-        parts.append(_opened(file, _as_in(parts[0], select)))
+    parts: list[RowSource] = []
+    for file in files:
+        named = next((part.names for part in parts if part.names is not None), None)
+        parts.append(_opened(file, select if named is None else _as_in(named, select)))
     return parts[0] if len(parts) == 1 else Shards(parts)
 
 
-def _as_in(first: RowSource, select: Select | None) -> Select:
-    """Return what selects the columns of the first file, in its order."""
+def _as_in(first: list[str], select: Select | None) -> Select:
+    """Return what selects the columns of the first file that has names, in its order."""
 
     def selected(names: list[str]) -> list[str]:
         found = select(names) if select else names
-        if first.names is None or found == first.names:
-            return found
-        if sorted(found) != sorted(first.names):
-            differing = ", ".join(sorted(set(found) ^ set(first.names)))
+        if sorted(found) != sorted(first):
+            differing = ", ".join(sorted(set(found) ^ set(first)))
             raise ValueError(f"its columns are not those of the first file; they differ in {differing}")
-        return first.names
+        return first
 
     return selected
 

@@ -29,6 +29,7 @@ def scored():
 def test_what_is_missing_among_integers_is_not_a_number(dtype, tmp_path):
     frame = (FRAME > 0).astype(dtype)
     frame.iloc[7, 2] = pandas.NA
+    frame = frame.rename(columns={"c": "c.d"})
     frame.to_parquet(tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="row 7 holds NaN"):
         QuadricDetector().fit(tmp_path / "rows.parquet")
@@ -41,7 +42,7 @@ def test_numbers_of_all_kinds(dtype, tmp_path):
     frame = (3 * FRAME).clip(lower=0).astype(dtype)
     frame.to_parquet(tmp_path / "rows.parquet")
     source = open_paths([tmp_path / "rows.parquet"])
-    assert source.dtype == dtype
+    assert source.dtype == (dtype if np.issubdtype(dtype, np.floating) else np.float64)
     np.testing.assert_array_equal(np.asarray(source), frame.to_numpy())
     found = QuadricDetector().fit(tmp_path / "rows.parquet")
     np.testing.assert_array_equal(found.decision_scores_, QuadricDetector().fit(frame.to_numpy()).decision_scores_)
@@ -56,6 +57,15 @@ def test_columns_of_shards_are_found_by_their_names(tmp_path, scored):
     FRAME[50:].rename(columns={"c": "e"}).to_parquet(tmp_path / "2.parquet")
     with pytest.raises(ValueError, match=r"2\.parquet cannot be read: its columns are not those .* they differ in c, e"):
         QuadricDetector().fit(tmp_path)
+
+
+def test_names_of_shards_count_after_files_without_names(tmp_path, scored):
+    np.save(tmp_path / "0.npy", np.ascontiguousarray(FRAME[:20]))
+    FRAME[20:50].to_parquet(tmp_path / "1.parquet")
+    FRAME[50:][NAMES[::-1]].to_parquet(tmp_path / "2.parquet")
+    detector = QuadricDetector().fit(tmp_path)
+    np.testing.assert_array_equal(detector.decision_scores_, scored)
+    assert list(detector.feature_names_in_) == NAMES
 
 
 def test_columns_of_a_model_are_found_by_their_names(tmp_path, scored):

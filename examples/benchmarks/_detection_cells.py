@@ -6,9 +6,10 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class Peer(NamedTuple):
     name: str  # of the class
     module: str
     preprocessings: tuple[str, ...] = ("mm",)
-    parameters: dict[str, Any] = {}  # noqa: RUF012  nobody changes it
+    parameters: Mapping[str, Any] = MappingProxyType({})
     groups: tuple[str, ...] = GROUPS
 
 
