@@ -18,7 +18,7 @@ ORDER = [
     *("disk", "parquet", "sources", "rows", "batches", "atomic"),
     *("checkpoints", "options", "training", "model", "evidence", "view", "fitting", "parameters", "speeds", "planning"),
     *("spectrum", "reservoir", "envelope", "files", "export", "threads"),
-    *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "detector"),
+    *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "scoring", "detector"),
     *("cluster", "adengine", "__init__"),
 ]
 CLI = [
@@ -32,7 +32,7 @@ ONLY = {
     "geoopt": ["stiefel", "constraints"],
     "joblib": ["threads"],
     "pyarrow": ["parquet", "cli.arrow"],
-    "pyod": ["detector"],
+    "pyod": ["scoring"],
     "threadpoolctl": ["threads"],
 }
 

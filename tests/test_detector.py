@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pyod_quadric import QuadricDetector, detector
+from pyod_quadric import QuadricDetector, scoring
 from pyod_quadric.model import Model
 from tests.circle import TEST, TEST_Y, WAYS, X, Y, shuffled, ways
 
@@ -218,7 +218,7 @@ def test_scoring_sees_a_block_at_a_time(fitted, monkeypatch):
     monkeypatch.setattr(Model, "score", lambda self, points: sizes.append(len(points)) or original(self, points))
     many = np.tile(X, (50, 1))
     fitted.decision_function(many)
-    assert max(sizes) <= detector.BATCH_ROWS < len(many) == sum(sizes)
+    assert max(sizes) <= scoring.BATCH_ROWS < len(many) == sum(sizes)
     sizes.clear()
     fitted.decision_function(X, batch_size=150)
     assert sizes == [150, 50]
