@@ -1,8 +1,6 @@
 """``python -m pyod_quadric`` is the command ``pyod-quadric``."""
 
-import sys
-
-from pyod_quadric.cli.main import main
+from pyod_quadric.cli.main import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

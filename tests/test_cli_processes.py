@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pyod_quadric import QuadricDetector
-from pyod_quadric.cli.main import main
+from pyod_quadric.cli.main import run
 
 COMMAND = [sys.executable, "-m", "pyod_quadric"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -38,7 +38,7 @@ def hear_control_c():
 
 def test_the_installed_command_is_this_one():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"pyod-quadric": f"{main.__module__}:{main.__name__}"}
+    assert project["scripts"] == {"pyod-quadric": f"{run.__module__}:{run.__name__}"}
 
 
 PEAKS = """

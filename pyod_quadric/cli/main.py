@@ -1,6 +1,7 @@
 """The parser of the command line, and its exit codes."""
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
@@ -82,6 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"pyod-quadric: error: {_one_line(error)}", file=sys.stderr)
             return error.status if isinstance(error, CommandError) else FAILED
     return 0
+
+
+def run() -> None:
+    """Run the command of this process, and end it."""
+    code = main()
+    if code == INTERRUPTED:
+        # A thread of pyarrow may still wait for the standard input, and Python would abort when it takes that away from it.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _one_line(error: Exception) -> str:
