@@ -6,7 +6,7 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from torch import Tensor
 
 from pyod_quadric import Quadrics
-from pyod_quadric.contours import intersection_curve
+from pyod_quadric.geometry.zero_sets import intersection_curve
 
 
 def intersection_segments(quadrics: Quadrics, half_width: float, n_cells: int = 60) -> Tensor:

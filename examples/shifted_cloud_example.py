@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pyod_quadric import Quadrics, second_order_distance, spectral_fit
-from pyod_quadric.initial import spectral_quadrics
-from pyod_quadric.options import TrainingOptions
-from pyod_quadric.preprocessing import fit_working_coordinates
-from pyod_quadric.training import train
+from pyod_quadric.model.coordinates import fit_working_coordinates
+from pyod_quadric.training.loop import train
+from pyod_quadric.training.options import TrainingOptions
+from pyod_quadric.training.starts import spectral_quadrics
 
 SHIFT = torch.tensor([10.0, 0.0], dtype=torch.float64)
 HALF_WIDTH = 3.0  # of the square around the cloud in which fits are compared and drawn

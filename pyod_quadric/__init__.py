@@ -3,143 +3,110 @@
 The data manifold is learnt as an intersection of quadrics, the zero sets of ``f(x) = xᵀ A x + b·x + c``, and a point is the
 more abnormal the farther it is from them (Pavutnitskiy et al., AISTATS 2022).
 
-The modules, from the ground up; each imports only from those above it:
+The rooms, from the ground up; each imports only from those above it:
 
-``distributed``
-    several processes that fit one model together
-``_packing``
-    symmetric matrices as vectors, Hilbert-Schmidt geometry as Euclidean geometry
-``quadrics``
-    :class:`Quadrics`: values, gradients, inner products, composition with maps
-``distances``
-    algebraic, first-order and second-order distance from points to quadrics
-``geometric``
-    the exact distance to a single quadric
-``objective``
-    the mean distance and its gradient, written out
-``projection``
-    the nearest point on an intersection
-``moments``
-    means and covariances that can be added and taken away
-``lengths``
-    lengths of rows that are normalised
-``linear``
-    the linear part: a Mahalanobis distance with variances of held-out rows
-``spectral``
-    quadrics in closed form: kernel PCA, its Hilbert-Schmidt version, Taubin's version
-``stiefel``
-    orthonormal frames, and a fast Stiefel manifold for geoopt
-``constraints``
-    orthonormality by penalty or on the manifold: the one place where the two differ
-``initial``
-    where training starts
-``preprocessing``
-    working coordinates, in which everything is equivariant
-``sources``
-    rows on disk, read a part at a time
-``batches``
-    rows from arrays, memory maps, files and loaders
-``atomic``
-    files that are whole or not there
-``checkpoints``
-    states of a run that survive a kill
-``training``
-    :func:`train`: the loop
+``allowed``, ``parameters``
+    what can be asked for: every parameter of the detector and of training, declared once
+``geometry``
+    what a quadric is: packing, values and gradients, distances, projection, zero sets
+``parallel``
+    where computations run: processes, threads, devices
+``storage``
+    bytes that are whole or not there: files, their container, checkpoints
+``data``
+    rows from anywhere: arrays, tensors, files, folders, loaders, streams
 ``model``
-    what a fit has learnt: scores, explanations, projections
-``evidence``
-    how much each quadric counts
+    what a fit has learnt, and its parts: coordinates, linear part, closed forms, score, files
+``training``
+    descent under an orthonormality constraint, by penalty or on the Stiefel manifold
 ``fitting``
-    everything together, in passes over the rows
-``speeds``, ``planning``
-    what a fit will cost on a machine, before it starts
-``spectrum``
-    how many quadrics, by the variances along principal axes
-``reservoir``
-    a sample of a stream
-``files``
-    fitted detectors as files without code
-``export``
-    the fitted score as a torch module and as an ONNX graph
-``threads``
-    no more threads than cores where joblib runs several fits
-``contours``
-    zero sets in the plane and in space, in pieces
+    from rows to a model: folds, evidence, row weights
+``similarity``
+    robust similarity and identification rate, the paper's second half
 ``plotting``
     pictures
-``comparisons``
-    rows that are compared: similarities, rates, scores
-``identification``
-    :func:`identification_rate`: genuine pairs found at a rate of false ones, tile by tile
-``cutoffs``, ``half_half``
-    cutoffs of outlier scores, and what they gain on data that did not choose them
-``similarity``
-    :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
+``export``
+    the fitted score as a torch module
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
 ``cluster``
-    :func:`batch_scorer`, :func:`score_dask`: scores on many workers, each of which reads the model once
+    scores on many workers, each of which reads the model once
 ``adengine``
-    :func:`register`: what PyOD's ADEngine has to know
+    what PyOD's ADEngine has to know
 ``cli``
-    the command ``pyod-quadric``, which imports all of this
+    the command ``pyod-quadric``
+
+Names are imported when they are first used, so that the command line can parse its arguments before torch is loaded.
 """
 
-from pyod_quadric._version import __version__ as __version__
-from pyod_quadric.adengine import register
-from pyod_quadric.cluster import batch_scorer, score_dask
-from pyod_quadric.cutoffs import CutoffAtRate, threshold_table
-from pyod_quadric.detector import QuadricDetector
-from pyod_quadric.distances import (
-    algebraic_distance,
-    approximation_distance,
-    first_order_distance,
-    second_order_distance,
-)
-from pyod_quadric.geometric import geometric_distance
-from pyod_quadric.half_half import HalfHalfResult, half_half_protocol
-from pyod_quadric.identification import IdentificationRate, identification_curve, identification_rate
-from pyod_quadric.initial import random_quadrics, spectral_quadrics, starting_quadrics
-from pyod_quadric.options import TrainingOptions
-from pyod_quadric.preprocessing import WorkingCoordinates, fit_working_coordinates
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.similarity import RobustSimilarity, outlier_scores, robust_similarity
-from pyod_quadric.spectral import spectral_fit
-from pyod_quadric.spectrum import Spectrum, principal_spectrum
-from pyod_quadric.stiefel import CholeskyStiefel
-from pyod_quadric.training import Trained, train
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "CholeskyStiefel",
-    "CutoffAtRate",
-    "HalfHalfResult",
-    "IdentificationRate",
-    "QuadricDetector",
-    "Quadrics",
-    "RobustSimilarity",
-    "Spectrum",
-    "Trained",
-    "TrainingOptions",
-    "WorkingCoordinates",
-    "algebraic_distance",
-    "approximation_distance",
-    "batch_scorer",
-    "first_order_distance",
-    "fit_working_coordinates",
-    "geometric_distance",
-    "half_half_protocol",
-    "identification_curve",
-    "identification_rate",
-    "outlier_scores",
-    "principal_spectrum",
-    "random_quadrics",
-    "register",
-    "robust_similarity",
-    "score_dask",
-    "second_order_distance",
-    "spectral_fit",
-    "spectral_quadrics",
-    "starting_quadrics",
-    "threshold_table",
-    "train",
-]
+from pyod_quadric._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from pyod_quadric.adengine import register as register
+    from pyod_quadric.cluster import batch_scorer as batch_scorer
+    from pyod_quadric.cluster import score_dask as score_dask
+    from pyod_quadric.detector import QuadricDetector as QuadricDetector
+    from pyod_quadric.fitting.dimension import Spectrum as Spectrum
+    from pyod_quadric.fitting.dimension import principal_spectrum as principal_spectrum
+    from pyod_quadric.geometry.distances import algebraic_distance as algebraic_distance
+    from pyod_quadric.geometry.distances import first_order_distance as first_order_distance
+    from pyod_quadric.geometry.distances import second_order_distance as second_order_distance
+    from pyod_quadric.geometry.exact import geometric_distance as geometric_distance
+    from pyod_quadric.geometry.quadrics import Quadrics as Quadrics
+    from pyod_quadric.model.closed_form import spectral_fit as spectral_fit
+    from pyod_quadric.model.coordinates import WorkingCoordinates as WorkingCoordinates
+    from pyod_quadric.model.coordinates import fit_working_coordinates as fit_working_coordinates
+    from pyod_quadric.parameters import TrainingOptions as TrainingOptions
+    from pyod_quadric.similarity.cutoffs import CutoffAtRate as CutoffAtRate
+    from pyod_quadric.similarity.cutoffs import threshold_table as threshold_table
+    from pyod_quadric.similarity.identification import IdentificationRate as IdentificationRate
+    from pyod_quadric.similarity.identification import identification_curve as identification_curve
+    from pyod_quadric.similarity.identification import identification_rate as identification_rate
+    from pyod_quadric.similarity.protocol import HalfHalfResult as HalfHalfResult
+    from pyod_quadric.similarity.protocol import half_half_protocol as half_half_protocol
+    from pyod_quadric.similarity.robust import RobustSimilarity as RobustSimilarity
+    from pyod_quadric.similarity.robust import outlier_scores as outlier_scores
+    from pyod_quadric.similarity.robust import robust_similarity as robust_similarity
+    from pyod_quadric.training.loop import Trained as Trained
+    from pyod_quadric.training.loop import train as train
+    from pyod_quadric.training.manifold import CholeskyStiefel as CholeskyStiefel
+    from pyod_quadric.training.starts import random_quadrics as random_quadrics
+    from pyod_quadric.training.starts import spectral_quadrics as spectral_quadrics
+    from pyod_quadric.training.starts import starting_quadrics as starting_quadrics
+
+# Where each public name is.
+_PLACES = {
+    "adengine": ["register"],
+    "cluster": ["batch_scorer", "score_dask"],
+    "detector": ["QuadricDetector"],
+    "fitting.dimension": ["Spectrum", "principal_spectrum"],
+    "geometry.distances": ["algebraic_distance", "first_order_distance", "second_order_distance"],
+    "geometry.exact": ["geometric_distance"],
+    "geometry.quadrics": ["Quadrics"],
+    "model.closed_form": ["spectral_fit"],
+    "model.coordinates": ["WorkingCoordinates", "fit_working_coordinates"],
+    "parameters": ["TrainingOptions"],
+    "similarity.cutoffs": ["CutoffAtRate", "threshold_table"],
+    "similarity.identification": ["IdentificationRate", "identification_curve", "identification_rate"],
+    "similarity.protocol": ["HalfHalfResult", "half_half_protocol"],
+    "similarity.robust": ["RobustSimilarity", "outlier_scores", "robust_similarity"],
+    "training.loop": ["Trained", "train"],
+    "training.manifold": ["CholeskyStiefel"],
+    "training.starts": ["random_quadrics", "spectral_quadrics", "starting_quadrics"],
+}
+_MODULES = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

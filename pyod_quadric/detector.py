@@ -14,23 +14,23 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from pyod_quadric._version import __version__
-from pyod_quadric.atomic import write_atomically
-from pyod_quadric.batches import device_of
-from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
-from pyod_quadric.distributed import on_first_rank
-from pyod_quadric.envelope import read_file
-from pyod_quadric.files import Saved, from_bytes, to_bytes
-from pyod_quadric.fitting import Fitted, fit_model
-from pyod_quadric.objective import Distance
-from pyod_quadric.options import ConstraintName, FitOptions, Score
-from pyod_quadric.parameters import as_int, check_sizes, fit_options, seed_of
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.reservoir import Reservoir
-from pyod_quadric.rows import Rows
+from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.stream import Reservoir
+from pyod_quadric.fitting.fit import Fitted, fit_model
+from pyod_quadric.fitting.folds import N_FOLDS
+from pyod_quadric.fitting.parameters import as_int, check_sizes, fit_options, seed_of
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.model import HISTORY_NAMES
+from pyod_quadric.model.saved import Saved, from_bytes, to_bytes
+from pyod_quadric.parallel.devices import device_of
+from pyod_quadric.parallel.ranks import on_first_rank
+from pyod_quadric.parallel.threads import share_of_cores
+from pyod_quadric.parameters import Distance, Loss
 from pyod_quadric.scoring import ScoringDetector
-from pyod_quadric.threads import share_of_cores
-from pyod_quadric.training import HISTORY_NAMES
-from pyod_quadric.view import N_FOLDS
+from pyod_quadric.storage.atomic import write_atomically
+from pyod_quadric.storage.container import read_file
+from pyod_quadric.training.constraints import FrameInnerProduct, OptimizerName
+from pyod_quadric.training.options import ConstraintName, FitOptions, Score
 
 
 class QuadricDetector(ScoringDetector):
@@ -116,7 +116,7 @@ class QuadricDetector(ScoringDetector):
         How much each training row counted.
     history_ : dict of lists
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
-    model_ : pyod_quadric.model.Model
+    model_ : pyod_quadric.model.model.Model
         Everything that a score needs.
     versions_ : dict of str
         ``torch_version`` and ``pyod_quadric_version``; PyOD's ``save(detector, path, metadata=detector.versions_)`` keeps them
@@ -150,7 +150,7 @@ class QuadricDetector(ScoringDetector):
         constraint: ConstraintName = "penalty",
         orthonormality_weight: float = 1.0,
         inner_product: FrameInnerProduct = "hs",
-        loss: Distance | None = None,
+        loss: Loss | None = None,
         optimizer_name: OptimizerName = "sgd",
         lr: float = 0.001,
         batch_size: int = 1024,
@@ -257,7 +257,7 @@ class QuadricDetector(ScoringDetector):
         return self
 
     def save(self, path: str | PathLike[str], *, sample: bool | None = None) -> None:
-        """Write the fitted detector to a file that holds numbers and names and no code; see :mod:`pyod_quadric.files`.
+        """Write the fitted detector to a file that holds numbers and names and no code; see :mod:`pyod_quadric.model.saved`.
 
         The file takes the place of an old one at once, when it is complete. The training rows are not in it, so that
         :meth:`explain_outlier` needs them again. Neither is what belongs to this machine: ``checkpoint`` is None after loading,

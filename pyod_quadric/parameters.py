@@ -1,88 +1,272 @@
-"""The detector's parameters: what they may be, and the options of a fit that they stand for."""
+"""Everything that can be asked for: the parameters of the detector and of training, each declared once.
 
-from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import Any, get_args
+A declaration is a default, a few words, and the values that are allowed. Checks, error messages and the options of the command
+line follow from it. Nothing heavy is imported here, so that the command line knows its options before torch is loaded.
+"""
 
-import numpy as np
-from sklearn.utils.validation import check_random_state
+import math
+import warnings
+from dataclasses import Field, dataclass, field, fields
+from os import PathLike
+from typing import Any, Literal, Self
 
-from pyod_quadric.model import DISTANCE_FUNCTIONS
-from pyod_quadric.objective import Distance
-from pyod_quadric.options import FitOptions, Init, Score, TrainingOptions
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.view import N_FOLDS
+from pyod_quadric.allowed import (
+    Flag,
+    Kind,
+    Mapping,
+    Nothing,
+    Number,
+    Object,
+    PathName,
+    Seed,
+    Share,
+    Text,
+    Whole,
+    Words,
+    checked,
+)
 
-# Parameters that training has under the same name.
-OF_TRAINING = (
-    *("constraint", "inner_product", "orthonormality_weight", "optimizer_name", "lr", "epoch_num", "batch_size"),
-    *("validation_fraction", "patience", "verbose", "checkpoint"),
+Distance = Literal["second_order", "first_order", "algebraic"]
+Loss = Literal["second_order", "first_order", "algebraic", "squared_algebraic"]
+ConstraintName = Literal["penalty", "stiefel"]
+InnerProduct = Literal["hs", "coefficient"]
+OptimizerName = Literal["sgd", "adam"]
+Schedule = Literal["cosine", "constant"]
+Score = Literal["combined", "quadrics", "linear", "mean_distance"]
+Init = Literal["auto", "spectral", "random"]
+
+LEAST_ROWS = 3  # of a fit, and of the window of a stream: one for each fold
+# From a closed form there is not far to go, and large steps lead away from it.
+LR_FROM_CLOSED_FORM = 0.001
+
+
+def declared(default: Any, words: str, *kinds: Kind, compare: bool = True) -> Any:
+    """Declare a parameter: its default, what it is in a few words, and the kinds of values it may have."""
+    return field(default=default, compare=compare, metadata={"words": words, "kinds": kinds})
+
+
+def declarations(kind: type) -> dict[str, Field[Any]]:
+    """Return the declared parameters of a dataclass by name.
+
+    Examples
+    --------
+    >>> declarations(TrainingOptions)["lr"].default
+    0.01
+    """
+    return {entry.name: entry for entry in fields(kind) if "kinds" in entry.metadata}
+
+
+class _Declared:
+    """A frozen dataclass whose values are checked, and brought to Python's own types, when it is made."""
+
+    def __post_init__(self) -> None:
+        for name, entry in declarations(type(self)).items():
+            object.__setattr__(self, name, checked(name, getattr(self, name), entry.metadata["kinds"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(_Declared):
+    """How to train.
+
+    Parameters
+    ----------
+    constraint : {"penalty", "stiefel"}, default="penalty"
+        How orthonormality is held: by a soft penalty, or by staying on the Stiefel manifold.
+    inner_product : {"hs", "coefficient"}, default="hs"
+        What is orthonormal: the matrices (equivariant), or all monomial coefficients (the paper's base problem).
+    orthonormality_weight : float, optional
+        The weight λ of the penalty, 1 by default; the manifold has none.
+    distance : {"second_order", "first_order", "algebraic", "squared_algebraic"}, default="second_order"
+        What is minimised: the mean over rows of the sum of this over quadrics.
+    optimizer_name : {"sgd", "adam"}, default="sgd"
+        Torch's with the penalty, geoopt's Riemannian ones on the manifold.
+    lr : float, default=0.01
+        The learning rate at the start.
+    momentum : float, default=0.9
+        The momentum of SGD, the first beta of Adam.
+    schedule : {"cosine", "constant"}, default="cosine"
+        How the learning rate falls from epoch to epoch: along half a cosine to almost 0, or not at all.
+    epoch_num : int, default=20
+        How many times to go through the rows.
+    batch_size : int, default=1024
+    validation_fraction : float, default=0.0
+        The share of rows to hold out for ``held_out_loss`` in the history: one in two, three, four, and so on, whichever is
+        nearest.
+    patience : int, optional
+        Stop after this many epochs without a smaller held-out loss, and return the best quadrics instead of the last.
+    seed : int, default=0
+        Decides the order of the rows.
+    verbose : {0, 1, 2}, default=0
+        Nothing, a progress bar, or a line for each epoch.
+    checkpoint : path, optional
+        Where to keep the state of the run. If the file exists, the run resumes from it, after a check of options, start,
+        coordinates and all rows that it is the same run. Rows from a loader cannot be compared.
+    checkpoint_steps : int, optional
+        Write it every this many steps.
+    checkpoint_minutes : float, optional
+        Otherwise, write it every this many minutes, 10 by default. It is always written at the start and at the end.
+
+    Warns
+    -----
+    UserWarning
+        Where something is asked for that has no effect: a weight of the penalty on the manifold, times of a checkpoint without
+        a file for it.
+
+    Examples
+    --------
+    >>> TrainingOptions(constraint="stiefel", epoch_num=10).learning_rate(epoch=5)
+    0.005
+    """
+
+    constraint: ConstraintName = declared("penalty", "how training holds orthonormality", Words(ConstraintName))
+    inner_product: InnerProduct = declared("hs", "what is orthonormal: matrices or coefficients", Words(InnerProduct))
+    orthonormality_weight: float | None = declared(None, "the weight of the penalty, else 1", Number(least=0), Nothing())
+    distance: Loss = declared("second_order", "what training minimises", Words(Loss))
+    optimizer_name: OptimizerName = declared("sgd", "the optimiser", Words(OptimizerName))
+    lr: float = declared(0.01, "the learning rate", Number(above=0))
+    momentum: float = declared(0.9, "the momentum of SGD, the first beta of Adam", Number(least=0, below=1))
+    schedule: Schedule = declared("cosine", "how the learning rate falls", Words(Schedule))
+    epoch_num: int = declared(20, "epochs of training", Whole(0))
+    batch_size: int = declared(1024, "rows of a training step", Whole(1))
+    validation_fraction: float = declared(0.0, "the share of rows that training holds out", Number(least=0, most=0.5))
+    patience: int | None = declared(None, "stop after this many epochs without a smaller held-out loss", Whole(1), Nothing())
+    seed: int = declared(0, "decides the order of the rows", Whole(0))
+    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), compare=False)
+    checkpoint: str | PathLike[str] | None = declared(
+        None, "the file from which a killed training resumes", PathName(), Nothing(), compare=False
+    )
+    checkpoint_steps: int | None = declared(None, "write the checkpoint every N steps", Whole(1), Nothing(), compare=False)
+    checkpoint_minutes: float | None = declared(
+        None, "write the checkpoint every N minutes, else 10", Number(above=0), Nothing(), compare=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.patience is not None and not self.validation_fraction:
+            raise ValueError("patience watches the held-out loss: set validation_fraction, to 0.1 say")
+        without_file = self.checkpoint is None
+        for name, has_none, why in (
+            ("orthonormality_weight", self.constraint == "stiefel", "the Stiefel manifold has no penalty to weigh"),
+            ("checkpoint_steps", without_file, "there is no checkpoint to write"),
+            ("checkpoint_minutes", without_file, "there is no checkpoint to write"),
+            ("checkpoint_minutes", self.checkpoint_steps is not None, "checkpoint_steps decides when it is written"),
+        ):
+            if has_none and getattr(self, name) is not None:
+                _warn_of_no_effect(name, getattr(self, name), why)
+
+    def learning_rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch."""
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr * (1 + math.cos(math.pi * epoch / max(1, self.epoch_num))) / 2
+
+
+# What the detector takes in ``training_options``; ``loss`` is the ``distance`` that training minimises.
+RARELY_USED = (
+    *("orthonormality_weight", "loss", "momentum", "schedule", "validation_fraction", "patience"),
+    *("checkpoint", "checkpoint_steps", "checkpoint_minutes"),
 )
 
 
-def fit_options(parameters: Mapping[str, Any]) -> FitOptions:
-    """Return parameters as options of a fit, or raise a ValueError or TypeError that says what is wrong with them."""
-    _check_contamination(parameters["contamination"])
-    check_sizes(parameters)
-    _check_choices(parameters)
-    seed = seed_of(parameters["random_state"])
-    distance, loss = parameters["distance"], parameters["loss"]
-    return FitOptions(
-        n_quadrics=as_int(parameters["n_quadrics"]),
-        n_components=as_int(parameters["n_components"]),
-        normalize=parameters["normalize"],
-        score=parameters["score_function"],
-        distance=distance,
-        init=parameters["init"],
-        robust=parameters["robust"],
-        seed=seed,
-        training=TrainingOptions(
-            distance=distance if loss is None else loss, seed=seed, **{name: parameters[name] for name in OF_TRAINING}
-        ),
+def training_declaration(name: str) -> Field[Any]:
+    """Return the declaration of one of the detector's ``training_options``."""
+    return declarations(TrainingOptions)["distance" if name == "loss" else name]
+
+
+def _optional(name: str) -> Any:
+    """Declare a word of training as the detector has it: None leaves it open, and asks for no training."""
+    entry = declarations(TrainingOptions)[name]
+    return declared(None, f"{entry.metadata['words']}, else {entry.default}", *entry.metadata["kinds"], Nothing())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(_Declared):
+    """The parameters of :class:`pyod_quadric.QuadricDetector`, which describes them.
+
+    Examples
+    --------
+    >>> Parameters().training(), Parameters(constraint="stiefel").training().epoch_num
+    (None, 20)
+    """
+
+    contamination: Any = declared(0.1, "the share of outliers among the rows, which decides the threshold", Share())
+    n_quadrics: int | Literal["auto"] = declared("auto", "how many quadrics", Words("auto"), Whole(1))
+    n_components: int | float | Literal["auto"] | None = declared(
+        "auto",
+        "coordinates of the quadrics: how many, a share of the variance, auto or none",
+        *(Words("auto"), Whole(1), Number(above=0, most=1), Nothing()),
     )
+    normalize: bool | Literal["auto"] = declared("auto", "whether to divide rows by their norm", Flag(), Words("auto"))
+    score_function: Score = declared("combined", "what the score is made of", Words(Score))
+    robust: bool = declared(True, "whether rows far from the others count less", Flag())
+    distance: Distance = declared("second_order", "how far a point is from a quadric", Words(Distance))
+    inner_product: InnerProduct = declared("hs", "what is orthonormal: matrices or coefficients", Words(InnerProduct))
+    init: Any = declared("auto", "where the quadrics start", Words(Init), Object("Quadrics"))
+    constraint: ConstraintName | None = _optional("constraint")
+    epoch_num: int | None = declared(None, "epochs of training; 0 is the closed form alone", Whole(0), Nothing())
+    lr: float | None = _optional("lr")
+    batch_size: int | None = _optional("batch_size")
+    optimizer_name: OptimizerName | None = _optional("optimizer_name")
+    training_options: dict[str, Any] | None = declared(None, "rarely used options of training", Mapping(RARELY_USED), Nothing())
+    device: str | None = declared(None, "where to compute, such as cuda:0; else CUDA if there is any", Text(), Nothing())
+    window: int | None = declared(None, "how many rows a stream remembers", Whole(LEAST_ROWS), Nothing())
+    random_state: Any = declared(42, "the seed of everything random", Seed(), Nothing())
+    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        training = self.training()  # raises if it cannot be as it was asked for
+        for name, has_none, why in self._without_effect(training):
+            if has_none and getattr(self, name) != declarations(Parameters)[name].default:
+                _warn_of_no_effect(name, getattr(self, name), why)
+
+    @classmethod
+    def silent(cls, **values: Any) -> Self:
+        """Return parameters that were checked before, without warnings."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return cls(**values)
+
+    def training(self, seed: int = 0) -> TrainingOptions | None:
+        """Return how to train, or None if nobody has asked for training.
+
+        Whoever names a constraint, an optimiser, a learning rate, a batch size, any of the ``training_options`` or a random
+        start asks for training; ``epoch_num=0`` then is a contradiction, and raises.
+        """
+        flat = {name: getattr(self, name) for name in ("constraint", "lr", "batch_size", "optimizer_name")}
+        given = {name: value for name, value in flat.items() if value is not None}
+        rare = dict(self.training_options or {})
+        asked = [f"{name}={value!r}" for name, value in {**given, **rare}.items()]
+        asked += ["init='random'"] if self.init == "random" else []
+        if self.epoch_num:
+            asked.append(f"epoch_num={self.epoch_num}")
+        if not asked:
+            return None
+        if self.epoch_num == 0:
+            raise ValueError(f"{asked[0]} asks for training, but epoch_num=0 forbids it; leave out one of the two")
+        if self.score_function == "linear":
+            raise ValueError(
+                f"{asked[0]} asks for training, but score_function='linear' has no quadrics; leave out one of the two"
+            )
+        if self.epoch_num is not None:
+            given["epoch_num"] = self.epoch_num
+        if self.init != "random":
+            given.setdefault("lr", LR_FROM_CLOSED_FORM)
+        distance = rare.pop("loss", self.distance)
+        return TrainingOptions(
+            distance=distance, inner_product=self.inner_product, seed=seed, verbose=self.verbose, **given, **rare
+        )
+
+    def _without_effect(self, training: TrainingOptions | None) -> list[tuple[str, bool, str]]:
+        """Return which parameters would change nothing, and why."""
+        linear = self.score_function == "linear"
+        no_quadrics = "score_function='linear' has no quadrics"
+        is_given = not isinstance(self.init, str)
+        return [
+            *((name, linear, no_quadrics) for name in ("n_quadrics", "distance", "inner_product", "init")),
+            ("inner_product", is_given and training is None, "the quadrics are given and not trained"),
+        ]
 
 
-def check_sizes(parameters: Mapping[str, Any]) -> None:
-    """Raise a ValueError if a size is none: of quadrics, coordinates, or the window of a stream."""
-    m, k, window = (parameters[name] for name in ("n_quadrics", "n_components", "window"))
-    if not (isinstance(m, str) and m == "auto") and not (isinstance(m, Integral) and int(m) >= 1):
-        raise ValueError(f"n_quadrics must be 'auto' or a whole number from 1 on, got {m!r}")
-    if not (k is None or (isinstance(k, str) and k == "auto") or (isinstance(k, Real) and float(k) > 0)):
-        raise ValueError(f"n_components must be 'auto', None, a whole number or a share of the variance, got {k!r}")
-    if window is not None and not (isinstance(window, Integral) and int(window) >= N_FOLDS):
-        raise ValueError(f"window must be None or a whole number from {N_FOLDS} on, got {window!r}")
-
-
-def seed_of(random_state: Any) -> int:
-    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def as_int(number: Any) -> Any:
-    """Return a whole number of any type as an int, and anything else as it is."""
-    return int(number) if isinstance(number, Integral) else number
-
-
-def _check_contamination(share: Any) -> None:
-    # Any other type of number, such as NumPy's float32, PyOD takes for a thresholder.
-    if not hasattr(share, "fit") and not (isinstance(share, float | int) and 0 < share <= 0.5):
-        raise ValueError(f"contamination must be a float above 0 and at most 0.5, or a thresholder, got {share!r}")
-
-
-def _check_choices(parameters: Mapping[str, Any]) -> None:
-    for name, names in (
-        ("score_function", get_args(Score)),
-        ("distance", tuple(DISTANCE_FUNCTIONS)),
-        ("loss", (None, *get_args(Distance))),
-    ):
-        if parameters[name] not in names:
-            raise ValueError(f"{name} must be one of {names}, got {parameters[name]!r}")
-    init, robust, normalize = (parameters[name] for name in ("init", "robust", "normalize"))
-    if not isinstance(init, Quadrics) and init not in get_args(Init):
-        raise ValueError(f"init must be Quadrics or one of {get_args(Init)}, got {init!r}")
-    if not isinstance(robust, bool | np.bool_):
-        raise ValueError(f"robust must be True or False, got {robust!r}")
-    if not isinstance(normalize, bool | np.bool_) and normalize != "auto":
-        raise ValueError(f"normalize must be True, False or 'auto', got {normalize!r}")
+def _warn_of_no_effect(name: str, value: Any, why: str) -> None:
+    warnings.warn(f"{name}={value!r} has no effect: {why}", stacklevel=2)

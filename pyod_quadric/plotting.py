@@ -16,10 +16,10 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyod_quadric.contours import intersection_curve, zero_set
-from pyod_quadric.model import Model
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.spectrum import Spectrum
+from pyod_quadric.fitting.dimension import Spectrum
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.geometry.zero_sets import intersection_curve, zero_set
+from pyod_quadric.model.model import Model
 
 MOST_NAMES = 30  # features that can be named below each other's bars
 LONG_TAIL = 20  # of scores: the largest, in units of the median

@@ -14,14 +14,14 @@ from pyod.models.base import BaseDetector
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pyod_quadric.atomic import write_atomically
-from pyod_quadric.batches import device_of, moved
-from pyod_quadric.distributed import n_ranks, sum_over_ranks
-from pyod_quadric.export import ScoreModule, onnx_bytes
-from pyod_quadric.model import Model
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.rows import Rows, is_large, large_rows
-from pyod_quadric.threads import share_of_cores
+from pyod_quadric.data.rows import Rows, is_large, large_rows
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.model import Model
+from pyod_quadric.model.module import ScoreModule, onnx_bytes
+from pyod_quadric.parallel.devices import device_of, moved
+from pyod_quadric.parallel.ranks import n_ranks, sum_over_ranks
+from pyod_quadric.parallel.threads import share_of_cores
+from pyod_quadric.storage.atomic import write_atomically
 
 BATCH_ROWS = 4096  # of one block of scoring; more gain nothing
 
@@ -58,7 +58,7 @@ class ScoringDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def project(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the nearest point of the learnt manifold for each row (n, d): the row without its noise.
 
-        See :meth:`pyod_quadric.model.Model.project`. Rows are normalised before, if the detector does so.
+        See :meth:`pyod_quadric.model.model.Model.project`. Rows are normalised before, if the detector does so.
         """
         rows = self._checked(X)
         return self._in_blocks(self.model_.project, rows)

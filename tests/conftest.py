@@ -13,4 +13,4 @@ settings.register_profile("few", settings.get_profile("here"), max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "here"))
 
 # A program that needs a package which is not there everywhere; the tests that run it are skipped then.
-collect_ignore = [] if importlib.util.find_spec("suod") else ["in_workers.py"]
+collect_ignore = [] if importlib.util.find_spec("suod") else ["support/in_workers.py"]

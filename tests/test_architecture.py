@@ -1,6 +1,7 @@
-"""Imports point one way, public names are documented, and the pinned versions agree with the declared ones."""
+"""The architecture: rooms in one order, each package behind one door, a map that is complete, and versions that agree."""
 
 import ast
+import importlib
 import importlib.metadata
 import tomllib
 from pathlib import Path
@@ -11,62 +12,102 @@ from packaging.requirements import Requirement
 import pyod_quadric
 
 ROOT = Path(__file__).parent.parent
-# From the ground up: a module imports only modules that stand before it.
-ORDER = [
-    *("_version", "distributed", "_packing", "quadrics", "distances", "geometric", "objective", "projection", "moments"),
-    *("lengths", "linear", "spectral", "stiefel", "constraints", "initial", "preprocessing"),
-    *("disk", "parquet", "sources", "rows", "batches", "atomic"),
-    *("checkpoints", "options", "training", "model", "evidence", "view", "fitting", "parameters", "speeds", "planning"),
-    *("spectrum", "reservoir", "envelope", "files", "export", "threads"),
-    *("contours", "plotting", "comparisons", "identification", "cutoffs", "half_half", "similarity", "scoring", "detector"),
-    *("cluster", "adengine", "__init__"),
+PACKAGE = ROOT / "pyod_quadric"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up: what is in a room imports from its own room and from rooms that stand before it.
+ROOMS = [
+    *("_version", "allowed", "parameters", "geometry", "parallel", "storage", "data", "model", "training", "fitting"),
+    *("similarity", "plotting", "export", "detector", "cluster", "adengine", "cli", "__main__"),
 ]
-CLI = [
-    *("errors", "columns", "arrow", "tables", "outputs", "options", "group", "fit", "score", "explain", "robustness", "duel"),
-    *("compare", "info", "plan"),
-]
-ORDER += ["cli.__init__", *(f"cli.{name}" for name in CLI), "cli.main", "__main__"]
-# Packages that a single module may import.
-ONLY = {
+# Packages with a single door, or none but these.
+DOORS = {
+    "pyarrow": ["data"],
+    "geoopt": ["training"],
+    "pyod": ["detector"],
     "dask": ["cluster"],
-    "geoopt": ["stiefel", "constraints"],
-    "joblib": ["threads"],
-    "pyarrow": ["parquet", "cli.arrow"],
-    "pyod": ["scoring"],
-    "threadpoolctl": ["threads"],
+    "joblib": ["parallel"],
+    "threadpoolctl": ["parallel"],
+    "safetensors": ["storage"],
+    "matplotlib": ["plotting"],
 }
 
 
 def imports(path: Path) -> set[str]:
+    """Return what a module imports, by dotted names."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            packages = ("pyod_quadric", "pyod_quadric.cli")
-            found |= {f"{node.module}.{a.name}" for a in node.names} if node.module in packages else {node.module}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
-
-
-PACKAGE = ROOT / "pyod_quadric"
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def name_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_point_one_way(path):
-    importer = name_of(path)
-    assert importer in ORDER, "give the new module its place in ORDER"
-    allowed = ORDER[: ORDER.index(importer)]
-    for name in imports(path):
-        package, _, module = name.partition(".")
+def room_of(path: Path) -> str:
+    return name_of(path).partition(".")[0]
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path != PACKAGE / "__init__.py"], ids=name_of)
+def test_imports_go_one_way(path):
+    room = room_of(path)
+    for package, _, rest in (name.partition(".") for name in imports(path)):
         if package == "pyod_quadric":
-            assert module in allowed, f"{importer} may not import {name}"
-        assert importer in ONLY.get(package, [importer]), f"only {ONLY[package]} may import {package}"
+            other = rest.partition(".")[0]
+            assert other in ("__version__", *ROOMS[: ROOMS.index(room) + 1]), f"{room} may not import from {other}"
+        assert room in DOORS.get(package, [room]), f"only {DOORS[package]} may import {package}"
+
+
+def test_geometry_needs_torch_alone():
+    for path in (PACKAGE / "geometry").glob("*.py"):
+        outside = {name.partition(".")[0] for name in imports(path)} - set(__import__("sys").stdlib_module_names)
+        assert outside <= {"torch", "pyod_quadric"}
+        assert all(name.startswith("pyod_quadric.geometry") for name in imports(path) if name.startswith("pyod_quadric"))
+
+
+def test_only_parallel_talks_to_other_processes():
+    assert {room_of(path) for path in MODULES if any(name.startswith("torch.distributed") for name in imports(path))} == {
+        "parallel"
+    }
+
+
+@pytest.mark.parametrize("room", [None, *(room for room in ROOMS if (PACKAGE / room).is_dir())])
+def test_maps_name_every_room_and_every_module(room):
+    folder = PACKAGE / room if room else PACKAGE
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    doc = importlib.import_module(f"pyod_quadric.{room}" if room else "pyod_quadric").__doc__
+    for name in names - {"__init__", "__main__", "_version"}:
+        assert f"``{name}``" in doc, f"the map of {folder.name} does not name {name}"
+
+
+def test_the_root_is_small():
+    assert len(list(PACKAGE.glob("*.py"))) <= 12
+
+
+def test_tests_mirror_the_rooms_and_share_helpers_in_one_place():
+    folders = {path.name for path in (ROOT / "tests").iterdir() if (path / "__init__.py").is_file()}
+    assert folders == {*(room for room in ROOMS if (PACKAGE / room).is_dir()), "detector", "support"}
+    for path in (ROOT / "tests").rglob("*.py"):
+        others = {name for name in imports(path) if name.startswith("tests.")}
+        assert all(name.startswith("tests.support") for name in others), path
+
+
+def test_promised_paths_exist():
+    for path in ("model.Model", "export.ScoreModule", "similarity.RobustSimilarity", "training.train", "plotting.plot_scores"):
+        module, _, name = path.partition(".")
+        assert hasattr(importlib.import_module(f"pyod_quadric.{module}"), name), path
+
+
+def test_type_checkers_see_the_public_names():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {(node.module, alias.name) for node in block.body for alias in node.names}
+    assert seen == {(module, name) for name, module in pyod_quadric._MODULES.items()}
 
 
 def declared(extra: str = "") -> dict[str, Requirement]:

@@ -17,8 +17,8 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.optim import Optimizer
 
-from pyod_quadric.constraints import Constraint
-from pyod_quadric.objective import mean_distance_and_gradient
+from pyod_quadric.training.constraints import Constraint
+from pyod_quadric.training.objective import mean_distance_and_gradient
 
 N_ADBENCH_ROWS = 10_000  # larger sets are subsampled to so many
 N_SENTENCES = 8_000  # movie sentences to fit

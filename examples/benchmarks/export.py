@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from examples.benchmarks._common import argument_parser, best_seconds, environment, markdown_table, write_results
 from examples.benchmarks.cost import mixture
 from pyod_quadric import QuadricDetector
-from pyod_quadric.export import exported
+from pyod_quadric.model.module import exported
 
 Scorer = Callable[[NDArray[np.float32]], NDArray[Any]]
 

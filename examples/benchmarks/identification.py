@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from examples.benchmarks._common import argument_parser, markdown_table, resident, write_results
 from pyod_quadric import identification_curve, identification_rate
-from pyod_quadric.comparisons import TILE_ROWS
-from pyod_quadric.cutoffs import SHARES
+from pyod_quadric.similarity.cutoffs import SHARES
+from pyod_quadric.similarity.pairs import TILE_ROWS
 
 TARGET_RATIO, TARGET_BYTES = 2.0, 2 * 10**9
 RATE = 1e-5

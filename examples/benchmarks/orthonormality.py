@@ -27,11 +27,11 @@ from examples.benchmarks._common import (
     training_step,
     write_results,
 )
-from pyod_quadric.constraints import Constraint, Penalty, Stiefel
-from pyod_quadric.initial import random_quadrics
-from pyod_quadric.preprocessing import fit_working_coordinates
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.stiefel import orthonormality_error
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.coordinates import fit_working_coordinates
+from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
+from pyod_quadric.training.manifold import orthonormality_error
+from pyod_quadric.training.starts import random_quadrics
 
 TARGET = 1e-5
 MOMENTUM = 0.9

@@ -38,12 +38,12 @@ from examples.benchmarks._common import (
     write_results,
 )
 from pyod_quadric import Quadrics, second_order_distance
-from pyod_quadric._packing import unpack
-from pyod_quadric.constraints import Penalty, Stiefel
-from pyod_quadric.initial import random_quadrics, spectral_quadrics
-from pyod_quadric.options import TrainingOptions
-from pyod_quadric.preprocessing import fit_working_coordinates
-from pyod_quadric.stiefel import gram, orthonormality_error, polar
+from pyod_quadric.geometry.packing import unpack
+from pyod_quadric.model.coordinates import fit_working_coordinates
+from pyod_quadric.training.constraints import Penalty, Stiefel
+from pyod_quadric.training.manifold import gram, orthonormality_error, polar
+from pyod_quadric.training.options import TrainingOptions
+from pyod_quadric.training.starts import random_quadrics, spectral_quadrics
 
 HELD_OUT_EVERY = 10
 BATCH_SIZE = 256

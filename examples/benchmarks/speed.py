@@ -27,11 +27,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from examples.benchmarks._common import argument_parser, best_seconds, environment, markdown_table, training_step, write_results
-from pyod_quadric.constraints import Constraint, Penalty, Stiefel
-from pyod_quadric.distances import second_order_from
-from pyod_quadric.initial import random_quadrics
-from pyod_quadric.objective import mean_distance_and_gradient
-from pyod_quadric.quadrics import Quadrics, hs_norm, values_and_gradient_norms
+from pyod_quadric.geometry.distances import second_order_from
+from pyod_quadric.geometry.quadrics import Quadrics, hs_norm, values_and_gradient_norms
+from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
+from pyod_quadric.training.objective import mean_distance_and_gradient
+from pyod_quadric.training.starts import random_quadrics
 
 LR, MOMENTUM = 0.01, 0.9
 EPOCH_ROWS = 100_000  # of the epoch that times are extrapolated to

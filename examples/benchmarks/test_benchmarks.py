@@ -17,12 +17,11 @@ from examples.benchmarks import (
     orthonormality,
     out_of_core,
     penalty_vs_manifold,
-    plan,
     speed,
 )
 from pyod_quadric import Quadrics, second_order_distance
-from pyod_quadric.constraints import Penalty
-from pyod_quadric.stiefel import orthonormality_error
+from pyod_quadric.training.constraints import Penalty
+from pyod_quadric.training.manifold import orthonormality_error
 
 
 def files(output, name):
@@ -111,14 +110,6 @@ def test_out_of_core(tmp_path, capsys):
     assert "peak beyond the start" in capsys.readouterr().out
     assert [result["n_scores"] for result in results["results"]] == [2000, 4000]
     assert all(0 < result["peak_bytes"] < results["limit"] for result in results["results"])
-
-
-def test_plan(tmp_path, capsys):
-    plan.main(tmp_path, fast=True)
-    results = files(tmp_path, "plan")
-    assert "| paper | 300 | 4 | 2 |" in capsys.readouterr().out
-    assert [result["kind"] for result in results["results"]] == ["paper", "default"]
-    assert all(0 < number < math.inf for number in numbers([*results["results"], results["rows_per_second"]]))
 
 
 def test_penalty_vs_manifold(tmp_path, capsys):

@@ -14,7 +14,7 @@
     what several commands have in common
 ``duel``
     what ``compare`` measures and draws
-``plan``, ``fit``, ``score``, ``explain``, ``compare``, ``robustness``, ``info``
+``fit``, ``score``, ``explain``, ``compare``, ``robustness``, ``info``
     the commands
 ``main``
     the parser, and exit codes

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import CommandError, listed
-from pyod_quadric.parquet import index_names, is_list, is_number
+from pyod_quadric.data.parquet import index_names, is_list, is_number
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 # Of a .csv file at once: pyarrow reads 32 such blocks ahead, and a line must fit into one.

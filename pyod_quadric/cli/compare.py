@@ -21,7 +21,7 @@ from pyod_quadric.cli.options import add_input, add_output, add_quiet, choice, m
 from pyod_quadric.cli.outputs import check_output, whole_file
 from pyod_quadric.cli.robustness import labels_of
 from pyod_quadric.cli.tables import open_table, read_all
-from pyod_quadric.options import ConstraintName
+from pyod_quadric.training.options import ConstraintName
 
 HELP = "compare the penalty with the Stiefel manifold in training on given rows"
 DEFAULTS: dict[str, Any] = {"n_quadrics": "auto", "n_components": "auto", "epoch_num": 20, "batch_size": 256}

@@ -10,18 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyod_quadric._packing import packed_size, unpack
-from pyod_quadric.batches import RowBatches
 from pyod_quadric.cli.errors import CommandError
-from pyod_quadric.distances import second_order_distance
-from pyod_quadric.fitting import MOST_COMPONENTS, ROWS_PER_COEFFICIENT
-from pyod_quadric.initial import starting_quadrics
-from pyod_quadric.options import ConstraintName, TrainingOptions
-from pyod_quadric.preprocessing import fit_working_coordinates
-from pyod_quadric.quadrics import Quadrics
-from pyod_quadric.rows import Rows
-from pyod_quadric.stiefel import gram, polar
-from pyod_quadric.training import Trained, train
+from pyod_quadric.data.batches import RowBatches
+from pyod_quadric.data.rows import Rows
+from pyod_quadric.fitting.fit import MOST_COMPONENTS, ROWS_PER_COEFFICIENT
+from pyod_quadric.geometry.distances import second_order_distance
+from pyod_quadric.geometry.packing import packed_size, unpack
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.coordinates import fit_working_coordinates
+from pyod_quadric.training.loop import Trained, train
+from pyod_quadric.training.manifold import gram, polar
+from pyod_quadric.training.options import ConstraintName, TrainingOptions
+from pyod_quadric.training.starts import starting_quadrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,16 +11,16 @@ from typing import Any, get_args
 import numpy as np
 
 from pyod_quadric.cli.errors import CommandError
-from pyod_quadric.cli.group import process_group
 from pyod_quadric.cli.options import add_input, add_output, add_quiet, choice, note
 from pyod_quadric.cli.outputs import check_output
 from pyod_quadric.cli.tables import open_table, read_all
-from pyod_quadric.constraints import FrameInnerProduct, OptimizerName
 from pyod_quadric.detector import QuadricDetector
-from pyod_quadric.distributed import on_first_rank, rank
-from pyod_quadric.model import DISTANCE_FUNCTIONS
-from pyod_quadric.objective import Distance
-from pyod_quadric.options import ConstraintName, Init, Score
+from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
+from pyod_quadric.parallel.group import process_group
+from pyod_quadric.parallel.ranks import on_first_rank, rank
+from pyod_quadric.parameters import Loss
+from pyod_quadric.training.constraints import FrameInnerProduct, OptimizerName
+from pyod_quadric.training.options import ConstraintName, Init, Score
 
 HELP = "learn what is normal from rows, and write a model file"
 PARAMETERS = inspect.signature(QuadricDetector).parameters
@@ -85,7 +85,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "constraint": {"choices": get_args(ConstraintName), "help": "how training holds orthonormality"},
     "orthonormality_weight": {"type": float, "help": "the weight of the penalty"},
     "inner_product": {"choices": get_args(FrameInnerProduct), "help": "what is orthonormal"},
-    "loss": {"choices": get_args(Distance), "help": "what training minimises, if not the distance"},
+    "loss": {"choices": get_args(Loss), "help": "what training minimises, if not the distance"},
     "optimizer_name": {"choices": get_args(OptimizerName), "help": "the optimiser"},
     "lr": {"type": float, "help": "the learning rate"},
     "batch_size": {"type": int, "help": "rows of a step"},

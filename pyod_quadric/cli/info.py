@@ -9,7 +9,7 @@ from typing import Any
 from pyod_quadric.cli.errors import listed
 from pyod_quadric.cli.options import load_model
 from pyod_quadric.detector import QuadricDetector
-from pyod_quadric.quadrics import Quadrics
+from pyod_quadric.geometry.quadrics import Quadrics
 
 HELP = "say what is in a model file"
 

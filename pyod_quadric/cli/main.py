@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyod_quadric._version import __version__
-from pyod_quadric.cli import compare, explain, fit, info, plan, robustness, score
+from pyod_quadric.cli import compare, explain, fit, info, robustness, score
 from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, CommandError
 
 COMMANDS = {
-    "plan": plan,
     "fit": fit,
     "score": score,
     "explain": explain,

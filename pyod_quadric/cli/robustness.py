@@ -14,7 +14,7 @@ from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.options import INPUTS, add_input, add_quiet, choice, load_model, markdown_table, note, open_for_model
 from pyod_quadric.cli.tables import Block, read_all, read_labels
 from pyod_quadric.detector import QuadricDetector
-from pyod_quadric.half_half import half_half_protocol
+from pyod_quadric.similarity.protocol import half_half_protocol
 
 HELP = "measure the identification rate before and after the similarities of outliers are taken away"
 

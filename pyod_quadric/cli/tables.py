@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pyod_quadric.cli.arrow import SUFFIXES, CsvTable, ParquetTable, Part, only_column
 from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import USAGE, CommandError, listed
-from pyod_quadric.disk import NpyFile, RowSource
-from pyod_quadric.sources import open_paths
+from pyod_quadric.data.disk import NpyFile, RowSource
+from pyod_quadric.data.sources import open_paths
 
 OnNan = Literal["error", "drop", "score-nan"]
 BLOCK_ROWS = 4096

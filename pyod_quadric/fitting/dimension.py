@@ -1,0 +1,112 @@
+"""How many quadrics: a guess from the variances along principal axes.
+
+If the rows are near a linear manifold of dimension d - m, then m functions vanish on it, and m is a number of quadrics to start
+from. Two ways to see the dimension are in the paper's appendix: the curve of ``-log(λₙ / λ₁)``, which bends where the variances
+become noise, and Wold's criterion (1978), by which an axis belongs to the manifold if it helps to predict entries of rows that
+were left out.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from pyod_quadric.data.rows import Rows
+from pyod_quadric.model.moments import Moments, moments_of_folds, sum_of_moments
+
+N_FOLDS = 7  # Wold's
+BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Variances along principal axes, and what they say about the number of quadrics.
+
+    Parameters
+    ----------
+    variances : ndarray of shape (d,)
+        λ, in descending order.
+    wold_ratios : ndarray of shape (d - 1,)
+        For each axis but the last, the squared error of predicting entries of held-out rows with it and all before it, over
+        that of describing the rows without it. Below 1 it is worth its place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Spectrum(np.array([4.0, 1.0, 0.1]), np.array([0.5, 1.2])).n_quadrics
+    2
+    """
+
+    variances: NDArray[np.float64]
+    wold_ratios: NDArray[np.float64]
+
+    @property
+    def dimension(self) -> int:
+        """The number of axes up to the last that is worth its place; before it some may be worth theirs only together."""
+        worth = np.flatnonzero(self.wold_ratios < 1)
+        return int(worth[-1]) + 1 if len(worth) else 0
+
+    @property
+    def n_quadrics(self) -> int:
+        """The number of axes that are left, which is the suggestion; at least 1."""
+        return max(1, len(self.variances) - self.dimension)
+
+    def decay(self) -> NDArray[np.float64]:
+        """Return ``-log(λₙ / λ₁)``, shape (d,); infinite where there is no variance."""
+        with np.errstate(divide="ignore"):
+            decay: NDArray[np.float64] = -np.log(self.variances / self.variances[0])
+        return decay
+
+
+def principal_spectrum(X: ArrayLike, *, random_state: int = 0) -> Spectrum:
+    """Return the variances of rows (n, d) along their principal axes, and Wold's ratios from seven folds.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
+        At least 7 rows and 2 features.
+    random_state : int, default=0
+        Decides the folds.
+
+    Examples
+    --------
+    A noisy plane in five dimensions:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(200, 5))
+    >>> found = principal_spectrum(rows)
+    >>> found.dimension, found.n_quadrics
+    (2, 3)
+    """
+    rows = Rows(X)
+    if rows.n_rows < N_FOLDS or rows.n_features < 2:
+        raise ValueError(f"at least {N_FOLDS} rows of 2 features are needed, got {rows.n_rows} of {rows.n_features}")
+    folds = torch.from_numpy(np.random.default_rng(random_state).permutation(np.arange(rows.n_rows) % N_FOLDS))
+    moments = moments_of_folds(rows.placed_blocks(BLOCK_ROWS), Moments.none(rows.read(slice(1))), folds, N_FOLDS)
+    total = sum_of_moments(moments)
+    variances = torch.linalg.eigvalsh(total.covariance()).flip(0).clamp(min=0)
+    if variances[0] == 0:
+        raise ValueError("all rows are equal, so they have no spectrum; give rows that differ")
+    errors = torch.stack([_prediction_errors(total - fold, fold) * fold.weight for fold in moments]).sum(dim=0) / total.weight
+    left = variances.flip(0).cumsum(0).flip(0)[:-1]  # without the axes before
+    return Spectrum(variances.cpu().numpy(), (errors / left.clamp(min=torch.finfo(left.dtype).tiny)).cpu().numpy())
+
+
+def _prediction_errors(others: Moments, fold: Moments) -> Tensor:
+    """Return the mean squared error of predicting entries of a fold's rows from the others, by 1, 2, ... axes: (d - 1,).
+
+    Least squares without one entry has the residual of least squares with all, over 1 minus the leverage of that entry.
+    """
+    axes = torch.linalg.eigh(others.covariance()).eigenvectors.flip(1)  # (d, d), columns
+    residual = fold.about(others.mean)  # second moments of what the axes leave, (d, d)
+    leverage = torch.zeros_like(others.mean)
+    errors = []
+    for axis in axes.T[:-1]:
+        removed = torch.outer(axis, residual @ axis)
+        residual = residual - removed - removed.T + torch.outer(axis, axis) * (axis @ residual @ axis)
+        leverage = leverage + axis.square()
+        errors.append((residual.diagonal() / (1 - leverage).clamp(min=1e-12).square()).sum())
+    return torch.stack(errors)

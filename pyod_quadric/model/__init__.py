@@ -1,0 +1,23 @@
+"""What a fit has learnt, and its parts.
+
+``moments``
+    means and covariances that can be added and taken away
+``linear``
+    the linear part: a Mahalanobis distance with variances of held-out rows
+``norms``
+    norms of rows that are normalised
+``coordinates``
+    working coordinates, in which everything is equivariant
+``closed_form``
+    quadrics in closed form: kernel PCA, its Hilbert-Schmidt version, Taubin's version
+``model``
+    :class:`Model`: scores, explanations, projections
+``module``
+    the fitted score as a torch module and as an ONNX graph
+``saved``
+    fitted detectors as files without code
+"""
+
+from pyod_quadric.model.model import Model
+
+__all__ = ["Model"]

@@ -1,0 +1,131 @@
+"""The linear part of a manifold: how far a point is from the mean, in units of the spread along each principal axis.
+
+Sample eigenvalues are too large at the top and too small at the bottom, the more so the fewer rows there are for each feature.
+Rows that were held out show the true spread along an axis (Abadir, Distaso and Žikeš 2014), so the variances here are those of
+held-out rows along the axes of the others. Where there are fewer rows than features, the directions that no row has entered
+share what held-out rows have there.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from scipy.optimize import isotonic_regression
+from torch import Tensor
+
+from pyod_quadric.model.moments import Moments, sum_of_moments
+
+# The share of the median variance that is added to all; normalised rows have one unit for all features, and bear more.
+FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
+# Principal axes with less than this share of the largest variance are rounding.
+NEGLIGIBLE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPart:
+    """A mean, principal axes, and a variance along each of them and in all directions beside them.
+
+    Parameters
+    ----------
+    mean : Tensor of shape (d,)
+    axes : Tensor of shape (r, d)
+        Orthonormal rows.
+    variances : Tensor of shape (r,)
+        Positive, in descending order.
+    complement : float
+        The variance in each direction orthogonal to the axes, if there are any.
+
+    Examples
+    --------
+    >>> import torch
+    >>> part = LinearPart(torch.zeros(2), torch.eye(1, 2), torch.tensor([4.0]), complement=1.0)
+    >>> part.squared_distances(torch.tensor([[2.0, 3.0]]))
+    tensor([10.])
+    """
+
+    mean: Tensor
+    axes: Tensor
+    variances: Tensor
+    complement: float
+
+    def whitened(self, points: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return coordinates of unit variance: along the axes (n, r), and beside them (n, d) if there is any direction left."""
+        centred = points - self.mean.to(points)
+        axes = self.axes.to(points)
+        along = centred @ axes.T
+        beside = (centred - along @ axes) / self.complement**0.5 if len(axes) < axes.shape[1] else None
+        # A variance may be out of the range of float32 where its root is not.
+        return along / self.variances.sqrt().to(points), beside
+
+    def squared_distances(self, points: Tensor) -> Tensor:
+        """Return the squared Mahalanobis distances (n,) of points (n, d), in their type and on their device."""
+        along, beside = self.whitened(points)
+        squared = along.square().sum(dim=1)
+        return squared if beside is None else squared + beside.square().sum(dim=1)
+
+    def contributions(self, points: Tensor) -> Tensor:
+        """Return what each feature adds to the squared distance (n, d): the squared entries of ``C^(-1/2) (x - mean)``."""
+        along, beside = self.whitened(points)
+        standardized = along @ self.axes.to(points)
+        return (standardized if beside is None else standardized + beside).square()
+
+    def log_determinant(self) -> float:
+        """Return the logarithm of the determinant of the covariance."""
+        r, d = self.axes.shape
+        return float(self.variances.log().sum()) + (d - r) * math.log(self.complement)
+
+    def widened(self, share: float) -> "LinearPart":
+        """Return the same with a share of the median variance added everywhere."""
+        floor = share * float(self.variances.median())
+        return replace(self, variances=self.variances + floor, complement=self.complement + floor)
+
+
+def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> tuple[LinearPart, list[LinearPart]]:
+    """Learn the linear part of all rows, and for each fold the one that has not seen it.
+
+    Parameters
+    ----------
+    folds : sequence of Moments
+        Of two or more disjoint parts of the rows.
+    n_features : int
+        The number of features; more than the moments have, if those are in coordinates of the span of all rows.
+    floor : float
+        The share of the median variance that is added to all: no direction is believed to be far tighter than the typical one.
+
+    Returns
+    -------
+    whole : LinearPart
+        The principal axes of all rows, with the variances that held-out rows have along those of the rest.
+    held_out : list of LinearPart
+        For each fold, mean and axes of the other folds, with the same variances.
+    """
+    total = sum_of_moments(folds)
+    axes = principal_axes(total.covariance())[1]
+    r = len(axes)
+    seen = []  # spread of each fold along the axes of the others, and beside them
+    others = []
+    for fold in folds:
+        rest = total - fold
+        other = principal_axes(rest.covariance())[1][:r]
+        spread = fold.about(rest.mean)
+        along = ((other @ spread) * other).sum(dim=1)
+        beside = float((spread.trace() - along.sum()).clamp(min=0)) / max(1, n_features - len(other))
+        seen.append(torch.cat([along, along.new_full((r - len(other) + 1,), beside)]))
+        others.append((rest.mean, other))
+    spread = torch.stack(seen).mean(dim=0)
+    # The largest stays the largest: axes are in the order of the spread of the others, held-out rows may disagree a little.
+    decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
+    least = NEGLIGIBLE * float(total.covariance().trace())
+    decreasing = decreasing.clamp(min=least)
+    complement = min(max(float(spread[-1]), least), float(decreasing[-1]))
+    whole = LinearPart(total.mean, axes, decreasing, complement).widened(floor)
+    return whole, [LinearPart(mean, other, whole.variances[: len(other)], whole.complement) for mean, other in others]
+
+
+def principal_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the variances (r,) in descending order and the axes (r, d) of all directions with more than rounding."""
+    variances, axes = torch.linalg.eigh(covariance)
+    variances, axes = variances.flip(0), axes.flip(1).T
+    kept = variances > NEGLIGIBLE * variances[0].clamp(min=0)
+    return variances[kept], axes[kept]

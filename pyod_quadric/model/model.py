@@ -1,0 +1,163 @@
+"""What a fit has learnt, as numbers: quadrics in working coordinates, their weights, and the linear part.
+
+The score of a point is a squared distance in units of the spread of held-out rows,
+
+    S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)²,
+
+the first term from the linear part, the second from the quadrics, each where there is one. Where rows are normalised, the
+logarithm of the length is a further direction of the linear part. Without weights the score is the mean of the dₖ, as in the
+paper. Here d is the order-2 distance, or another on request.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pyod_quadric.data.rows import normalized
+from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
+from pyod_quadric.geometry.projection import nearest_on_intersection
+from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics
+from pyod_quadric.model.coordinates import WorkingCoordinates
+from pyod_quadric.model.linear import LinearPart
+from pyod_quadric.model.norms import Lengths
+from pyod_quadric.parallel.devices import on_device
+from pyod_quadric.parameters import Distance
+
+HISTORY_NAMES = ("loss", "held_out_loss", "orthonormality_error", "seconds")  # what training writes down after each epoch
+MOST_SCORE = 1e150  # so that squares of scores can be added up
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A manifold, and how far points are from it.
+
+    Parameters
+    ----------
+    coordinates : WorkingCoordinates
+        From input to the coordinates of the quadrics; says whether rows are normalised, for the linear part too.
+    quadrics : Quadrics, optional
+        m of them, in working coordinates.
+    weights : Tensor of shape (m,), optional
+        Of the squared distances; None for the mean of the distances.
+    linear : LinearPart, optional
+        In input coordinates, normalised if the rows are.
+    lengths : Lengths, optional
+        Of rows before they are normalised.
+    distance : {"second_order", "first_order", "algebraic"}
+        What d is.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric import Quadrics, WorkingCoordinates
+    >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
+    >>> identity = WorkingCoordinates(torch.zeros(2), torch.eye(2), normalize=False, variances=torch.ones(2))
+    >>> Model(identity, circle).score(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    tensor([0.0000, 0.8409], dtype=torch.float64)
+    """
+
+    coordinates: WorkingCoordinates
+    quadrics: Quadrics | None
+    weights: Tensor | None = None
+    linear: LinearPart | None = None
+    lengths: Lengths | None = None
+    distance: Distance = "second_order"
+
+    def score(self, points: Tensor) -> Tensor:
+        """Return the outlier scores (n,) of points (n, d): float64, computed in the type and on the device of the points."""
+        score = points.new_zeros(len(points), dtype=torch.float64)
+        if self.lengths is not None:
+            score += self.lengths.squared_deviations(points)
+        points = self.normalized(points)
+        if self.linear is not None:
+            score += self.linear.squared_distances(points)
+        if self.quadrics is not None:
+            score += self._combined(self._distances(points)).sum(dim=1)
+        # The first-order distance is infinite where a gradient vanishes, and the linear part overflows very far away.
+        return score.nan_to_num(nan=MOST_SCORE).clamp(max=MOST_SCORE)
+
+    def quadric_distances(self, points: Tensor) -> Tensor:
+        """Return the distance (n, m) of points (n, d) to each quadric, in working coordinates."""
+        if self.quadrics is None:
+            return points.new_zeros(len(points), 0)
+        return self._distances(self.normalized(points))
+
+    def contributions(self, points: Tensor) -> Tensor:
+        """Return what each feature adds to the score (n, d); the entries are not negative, and rows sum to the score.
+
+        The way from a point to a quadric goes along the gradient, so a feature has the share ``(∂ᵢ f)² / ‖∇f‖²`` in what the
+        quadric adds. In the linear part it has the square of its standardised entry; see :meth:`LinearPart.contributions`.
+        """
+        total = points.new_zeros(points.shape, dtype=torch.float64)
+        if self.lengths is not None:
+            total += self.lengths.contributions(points)
+        points = self.normalized(points)
+        if self.linear is not None:
+            total += self.linear.contributions(points)
+        if self.quadrics is None:
+            return total
+        size = max(1, BLOCK_NUMBERS // (len(self.quadrics) * points.shape[1]))
+        for rows, out in zip(torch.split(points, size), torch.split(total, size), strict=True):
+            out += self._quadric_contributions(rows)
+        return total
+
+    def _quadric_contributions(self, points: Tensor) -> Tensor:
+        added = self._combined(self._distances(points))  # (n, m)
+        gradients = self._quadrics_like(points).gradients(self._working(points))  # (n, m, k)
+        squared = (gradients @ self.coordinates.matrix.to(points)).square()  # (n, m, d), by input features
+        sums = squared.sum(dim=2)
+        # Where a gradient vanishes, no direction leads to the quadric sooner than another.
+        flat = sums == 0
+        shares = torch.where(flat, 0, added / torch.where(flat, 1, sums))
+        even = torch.where(flat, added, 0).sum(dim=1, keepdim=True) / points.shape[1]
+        return torch.einsum("nm,nmd->nd", shares, squared) + even
+
+    def project(self, points: Tensor) -> Tensor:
+        """Return the nearest point of the manifold (n, d) for each of the points (n, d), in float64.
+
+        Nearest in working coordinates. Without weights it is a point of the intersection of the quadrics. With weights, where
+        there are more quadrics than can meet, it minimises the squared way to it plus the quadrics' part of the score. With a
+        linear part the manifold is in the subspace of the working coordinates, and what leaves that is dropped.
+        """
+        points = self.normalized(points).double()
+        back = torch.linalg.pinv(self.coordinates.matrix.to(points)).T  # (k, d)
+        working = nearest = self._working(points)
+        if self.quadrics is not None:
+            nearest = nearest_on_intersection(working, self.quadrics.to(device=points.device), self.weights)
+        if self.linear is not None:
+            points = self.coordinates.mean.to(points) + working @ back
+        projected: Tensor = points + (nearest - working) @ back
+        return projected
+
+    def on_cpu(self) -> "Model":
+        """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
+        copied: Model = on_device(self, torch.device("cpu"), copy=True)
+        return copied
+
+    def normalized(self, points: Tensor) -> Tensor:
+        """Return the points (n, d), divided by their norms if this model does so."""
+        return normalized(points) if self.coordinates.normalize else points
+
+    def in_input_space(self) -> Quadrics | None:
+        """Return the quadrics as polynomials of the (normalised) input."""
+        return None if self.quadrics is None else self.coordinates.in_input_space(self.quadrics)
+
+    def _distances(self, points: Tensor) -> Tensor:
+        return DISTANCE_FUNCTIONS[self.distance](self._working(points), self._quadrics_like(points))
+
+    def _working(self, points: Tensor) -> Tensor:
+        working = replace(self.coordinates, normalize=False).transform(points)  # they are normalised already
+        # Squares of what is farther away than this would overflow.
+        far = torch.finfo(working.dtype).max ** 0.4
+        return working.nan_to_num(nan=far).clamp(-far, far)
+
+    def _quadrics_like(self, points: Tensor) -> Quadrics:
+        assert self.quadrics is not None
+        return self.quadrics.to(dtype=points.dtype, device=points.device)
+
+    def _combined(self, distances: Tensor) -> Tensor:
+        """Return what each quadric adds to the score, (n, m)."""
+        if self.weights is None:
+            return distances / distances.shape[1]
+        return distances.square() * self.weights.to(distances)

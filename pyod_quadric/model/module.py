@@ -1,0 +1,176 @@
+"""The fitted score as a torch module, and from there as an ONNX graph.
+
+The score is that of :class:`pyod_quadric.model.Model`, in operations that torch can trace: nothing is checked, and no loop
+depends on the number of rows. Numbers are kept and computed in float64 whatever the type of the rows: the polynomial of a point
+near a quadric is a small difference of large terms, which in float32 depends on the order of summation.
+"""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+from pyod_quadric.data.rows import normalized
+from pyod_quadric.geometry.distances import ratio, second_order_from
+from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
+from pyod_quadric.model.model import MOST_SCORE, Model
+from pyod_quadric.model.norms import SHORTEST
+
+OPSET = 18  # of the ONNX graph: the one that torch writes without converting
+INPUT_NAME, OUTPUT_NAME = "rows", "scores"
+
+
+class ScoreModule(nn.Module):
+    """Outlier scores (n,) of raw rows (n, d), differentiable, with everything that was learnt as buffers.
+
+    Rows may have any floating-point type. Computations, and scores, are in that of the buffers: float64, until ``to(dtype)``
+    or ``float()`` changes it. Rows are not checked: NaN gives the largest score, not an error.
+
+    Parameters
+    ----------
+    model : Model
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric import Quadrics, WorkingCoordinates
+    >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
+    >>> identity = WorkingCoordinates(torch.zeros(2), torch.eye(2), normalize=False, variances=torch.ones(2))
+    >>> module = ScoreModule(Model(identity, circle))
+    >>> module(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    tensor([0.0000, 0.8409], dtype=torch.float64)
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    quadratic: Tensor | None
+    linear: Tensor
+    constant: Tensor
+    hs_norms: Tensor
+    weights: Tensor | None
+    linear_mean: Tensor | None
+    linear_axes: Tensor
+    deviations: Tensor
+    complement: Tensor
+    length_middle: Tensor | None
+    length_spread: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        coordinates, quadrics, part = model.coordinates, model.quadrics, model.linear
+        self.n_features = len(coordinates.mean)
+        self.normalize, self.distance = coordinates.normalize, model.distance
+        buffers: dict[str, Tensor] = {}
+        # What is not there is an attribute and no buffer, since torch.export miscounts buffers that are None.
+        self.quadratic = self.weights = self.linear_mean = self.length_middle = None
+        if quadrics is not None:
+            buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
+            buffers |= {"quadratic": quadrics.quadratic, "linear": quadrics.linear, "constant": quadrics.constant}
+            buffers |= {} if model.weights is None else {"weights": model.weights}
+            if model.distance == "second_order":
+                buffers["hs_norms"] = hs_norm(quadrics.quadratic.double())
+        if part is not None:
+            buffers |= {"linear_mean": part.mean, "linear_axes": part.axes, "deviations": part.variances.double().sqrt()}
+            if part.axes.shape[0] < part.axes.shape[1]:
+                buffers["complement"] = torch.tensor(part.complement**0.5, dtype=torch.float64)
+        if model.lengths is not None:
+            buffers["length_middle"] = torch.tensor(model.lengths.middle, dtype=torch.float64)
+            buffers["length_spread"] = torch.tensor(model.lengths.spread, dtype=torch.float64)
+        for name, tensor in buffers.items():
+            self.__dict__.pop(name, None)
+            self.register_buffer(name, tensor.to(torch.float64, copy=True))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the buffers, in which scores are computed."""
+        return next((buffer.dtype for buffer in self.buffers()), torch.float64)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the scores (n,) of rows (n, d)."""
+        rows = rows.to(self.dtype)
+        score = torch.zeros_like(rows[:, 0])
+        if self.length_middle is not None:
+            logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()
+            score = score + ((logarithms - self.length_middle) / self.length_spread).square()
+        rows = normalized(rows) if self.normalize else rows
+        if self.linear_mean is not None:
+            score = score + self._linear_part(rows - self.linear_mean)
+        if self.quadratic is not None:
+            distances = self._distances(rows, self.quadratic)
+            added = distances / distances.shape[1] if self.weights is None else distances.square() * self.weights
+            score = score + added.sum(dim=1)
+        return _bounded(score, min(MOST_SCORE, torch.finfo(score.dtype).max))
+
+    def _linear_part(self, centred: Tensor) -> Tensor:
+        """Return the squared Mahalanobis distances (n,); see :class:`pyod_quadric.model.linear.LinearPart`."""
+        along = centred @ self.linear_axes.T
+        squared = (along / self.deviations).square().sum(dim=1)
+        if self.linear_axes.shape[0] == self.linear_axes.shape[1]:
+            return squared
+        return squared + ((centred - along @ self.linear_axes) / self.complement).square().sum(dim=1)
+
+    def _distances(self, rows: Tensor, quadratic: Tensor) -> Tensor:
+        """Return the distance (n, m) of (normalised) rows to each quadric."""
+        working = (rows - self.mean) @ self.matrix.T
+        working = _bounded(working, torch.finfo(working.dtype).max ** 0.4)  # squares of what is farther away would overflow
+        width = max(1, BLOCK_NUMBERS // (BLOCK_ROWS * working.shape[1]))  # bounds the memory for a batch of some thousand rows
+        slices = [slice(start, start + width) for start in range(0, quadratic.shape[0], width)]
+        blocks = [evaluate(working, quadratic[part], self.linear[part], self.constant[part])[1:] for part in slices]
+        values, norms = (torch.cat(tensors, dim=1) for tensors in zip(*blocks, strict=True))
+        if self.distance == "algebraic":
+            return values.abs()
+        gradient_norms = 2 * norms
+        if self.distance == "first_order":
+            return ratio(values.abs(), gradient_norms)
+        return second_order_from(values, gradient_norms, self.hs_norms)
+
+
+def _bounded(numbers: Tensor, bound: float) -> Tensor:
+    """Return the numbers, from -bound to bound, and bound for NaN."""
+    # As a tensor, since ONNX graphs of torch have Python's numbers as float32.
+    most = torch.tensor(bound, dtype=numbers.dtype).to(numbers.device)
+    return torch.where(numbers.isnan(), most, torch.minimum(torch.maximum(numbers, -most), most))
+
+
+def exported(module: ScoreModule, dtype: torch.dtype = torch.float32) -> torch.export.ExportedProgram:
+    """Return the graph of a module for any number of rows of a type."""
+    device = next((buffer.device for buffer in module.buffers()), None)
+    rows = torch.zeros(2, module.n_features, dtype=dtype, device=device)
+    return torch.export.export(module, (rows,), dynamic_shapes=({0: torch.export.Dim("n")},), strict=False)
+
+
+def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype = torch.float32) -> bytes:
+    """Return the content of an ONNX file: a graph from ``rows`` (n, d) of a type to ``scores`` (n,) of float64, for any n.
+
+    Parameters
+    ----------
+    module : ScoreModule
+    metadata : dict of str
+        Further properties of the file.
+    dtype : torch.dtype
+        Of the rows.
+    """
+    if find_spec("onnxscript") is None or find_spec("onnx") is None:
+        raise ImportError("ONNX graphs are written with onnx and onnxscript: pip install 'pyod-quadric[onnx]'")
+    # ONNX has no hypot. Coordinates are bounded (see above) so that squares do not overflow.
+    decompositions = torch.export.default_decompositions()
+    decompositions[torch.ops.aten.hypot.default] = lambda a, b: (a * a + b * b).sqrt()
+    program = torch.onnx.export(
+        exported(module, dtype).run_decompositions(decompositions),
+        input_names=[INPUT_NAME],
+        output_names=[OUTPUT_NAME],
+        opset_version=OPSET,
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    proto = program.model_proto
+    for node in proto.graph.node:
+        node.ClearField("metadata_props")  # stack traces, with the folders of this machine
+    proto.graph.ClearField("value_info")
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    for key, value in metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+    content: bytes = proto.SerializeToString()
+    return content

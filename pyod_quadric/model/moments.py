@@ -1,0 +1,134 @@
+"""Means and covariances that can be added, taken away again, and weighted.
+
+The moments of all rows are the sum of those of its blocks, so they come from one pass; and those of all rows but one fold are
+the total minus the fold, so cross-validation costs no further pass.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyod_quadric.parallel.ranks import gathered, n_ranks
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Weight, mean and scatter of some rows, in float64.
+
+    Two are merged by the update of Chan, Golub and LeVeque (1983), which does not lose a small covariance beside a large mean.
+
+    Parameters
+    ----------
+    weight : float
+        The sum of the weights of the rows; their number, if each weighs 1.
+    mean : Tensor of shape (d,)
+    scatter : Tensor of shape (d, d)
+        The weighted sum of ``(x - mean)(x - mean)ᵀ``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> first, second = Moments.of(torch.tensor([[0.0], [2.0]])), Moments.of(torch.tensor([[4.0]]))
+    >>> (first + second).mean
+    tensor([2.], dtype=torch.float64)
+    >>> (first + second - second).covariance()
+    tensor([[1.]], dtype=torch.float64)
+    """
+
+    weight: float
+    mean: Tensor
+    scatter: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, weights: Tensor | None = None) -> "Moments":
+        """Return the moments of rows (n, d), with weights (n,) if they are given."""
+        rows = rows.to(torch.float64)
+        if weights is None:
+            mean = rows.mean(dim=0)
+            centred = rows - mean
+            return cls(float(len(rows)), mean, centred.T @ centred)
+        weights = weights.to(rows)
+        total = float(weights.sum())
+        if total == 0:
+            return cls.none(rows)
+        mean = weights @ rows / total
+        centred = (rows - mean) * weights.sqrt()[:, None]
+        return cls(total, mean, centred.T @ centred)
+
+    @classmethod
+    def none(cls, like: Tensor) -> "Moments":
+        """Return the moments of no rows, with the features and on the device of these."""
+        d = like.shape[1]
+        zeros = torch.zeros(d + 1, d, dtype=torch.float64, device=like.device)
+        return cls(0.0, zeros[0], zeros[1:])
+
+    def __add__(self, other: "Moments") -> "Moments":
+        if 0 in (self.weight, other.weight):
+            return self if other.weight == 0 else other
+        weight = self.weight + other.weight
+        shift = other.mean - self.mean
+        between = torch.outer(shift, shift) * (self.weight * other.weight / weight)
+        return Moments(weight, self.mean + shift * (other.weight / weight), self.scatter + other.scatter + between)
+
+    def __sub__(self, part: "Moments") -> "Moments":
+        """Take away a part, of less weight, that was added before."""
+        weight = self.weight - part.weight
+        mean = self.mean + (self.mean - part.mean) * (part.weight / weight)
+        shift = part.mean - mean
+        between = torch.outer(shift, shift) * (weight * part.weight / self.weight)
+        return Moments(weight, mean, self.scatter - part.scatter - between)
+
+    def over_ranks(self) -> "Moments":
+        """Return the moments of the rows of all processes."""
+        if n_ranks() == 1:
+            return self
+        numbers = torch.cat([self.mean.new_tensor([self.weight]), self.mean, self.scatter.flatten()])
+        d = len(self.mean)
+        return sum_of_moments(Moments(float(n[0]), n[1 : d + 1], n[d + 1 :].view(d, d)) for n in gathered(numbers))
+
+    def covariance(self) -> Tensor:
+        """Return the covariance (d, d)."""
+        return self.scatter / self.weight
+
+    def about(self, point: Tensor) -> Tensor:
+        """Return the second moments (d, d) about a point (d,)."""
+        shift = self.mean - point
+        return self.covariance() + torch.outer(shift, shift)
+
+
+def moments_of_folds(
+    blocks: Iterable[tuple[slice, Tensor]], none: Moments, folds: Tensor, n_folds: int, weights: Tensor | None = None
+) -> list[Moments]:
+    """Return the moments of each fold of the rows, from one pass, which all processes share.
+
+    Parameters
+    ----------
+    blocks : iterable of (slice, Tensor of shape (?, d))
+        Where some rows stand, and the rows; in each process its share of all rows.
+    none : Moments
+        Those of no rows.
+    folds : Tensor of shape (n,)
+        Which fold each row is in.
+    n_folds : int
+    weights : Tensor of shape (n,), optional
+    """
+    weights = torch.ones(len(folds), dtype=torch.float64, device=folds.device) if weights is None else weights
+    total = [none] * n_folds
+    for place, block in blocks:
+        for fold in range(n_folds):
+            chosen = folds[place] == fold
+            total[fold] = total[fold] + Moments.of(block[chosen], weights[place][chosen])
+    return [moments.over_ranks() for moments in total]
+
+
+def sum_of_moments(parts: Iterable[Moments]) -> Moments:
+    """Return the moments of all parts together."""
+    parts = iter(parts)
+    total = next(parts, None)
+    if total is None:
+        raise ValueError("there are no rows to learn coordinates from; give at least two that differ")
+    for part in parts:
+        total = total + part
+    return total

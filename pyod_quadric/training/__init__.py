@@ -1,0 +1,20 @@
+"""Descent under an orthonormality constraint; the only room that imports geoopt.
+
+``objective``
+    the mean distance and its gradient, written out
+``manifold``
+    orthonormal frames, and a fast Stiefel manifold for geoopt
+``constraints``
+    orthonormality by penalty or on the manifold: the one place where the two differ
+``starts``
+    where training starts
+``options``
+    :class:`TrainingOptions`
+``loop``
+    :func:`train`
+"""
+
+from pyod_quadric.training.loop import Trained, train
+from pyod_quadric.training.options import TrainingOptions
+
+__all__ = ["Trained", "TrainingOptions", "train"]

@@ -1,0 +1,197 @@
+"""How orthonormality is held while quadrics are trained: the one place where penalty and manifold differ.
+
+Trained quadrics are a *frame*, the part that has to be orthonormal, and the *rest*, which is free. For the Hilbert-Schmidt
+inner product the frame is the packed matrices and the rest is b and c; for the coefficient-wise inner product the frame is
+all monomial coefficients and there is no rest.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, get_args
+
+import geoopt
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from pyod_quadric.geometry.packing import packed_size, packing_weights, unpack
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.training.manifold import InPlaceStiefel, gram, orthonormality_error, polar, polar_factor
+from pyod_quadric.training.objective import Parts
+
+FrameInnerProduct = Literal["hs", "coefficient"]
+OptimizerName = Literal["sgd", "adam"]
+
+
+class Constraint(ABC):
+    """Quadrics in training: parameters for an optimiser on one side, matrices for the objective on the other.
+
+    Parameters
+    ----------
+    quadrics : Quadrics
+        Where to start; their frame is made orthonormal.
+    inner_product : {"hs", "coefficient"}
+        What the frame is orthonormal in.
+    """
+
+    def __init__(self, quadrics: Quadrics, inner_product: FrameInnerProduct) -> None:
+        if inner_product not in get_args(FrameInnerProduct):
+            raise ValueError(f"inner_product must be one of {get_args(FrameInnerProduct)}, got {inner_product!r}")
+        self._size = packed_size(quadrics.n_features)
+        if inner_product == "hs":
+            self._packing = None
+            frame, rest = quadrics.packed(), torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1)
+        else:
+            self._packing = packing_weights(quadrics.n_features, quadrics.quadratic)  # monomial coefficient over packed entry
+            frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
+        # Whole polynomials are mixed, so that they span what the given ones do.
+        mix = polar_factor(frame.T).to(frame)
+        self.frame = polar((mix @ frame).T).T.contiguous()  # (m, F)
+        self.rest = Parameter(mix @ rest, requires_grad=False)  # (m, R)
+        self.gradient_buffer = Parts(*(torch.empty_like(part) for part in self.parts()))  # to write gradients into
+
+    @property
+    @abstractmethod
+    def frame_parameter(self) -> Parameter:
+        """The frame as the optimiser sees it, in the memory of :attr:`frame`."""
+
+    @abstractmethod
+    def oriented(self, frame: Tensor) -> Tensor:
+        """Turn a tensor like the frame, (m, F), to the shape of the parameter."""
+
+    @abstractmethod
+    def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
+        """Return an optimiser of frame and rest."""
+
+    @abstractmethod
+    def penalize(self, by_frame: Tensor) -> Tensor:
+        """Add the gradient of the penalty to the gradient by the frame (m, F), and return the penalty."""
+
+    def parameters(self) -> list[Parameter]:
+        """Return what an optimiser moves: the frame, and the rest if there is any."""
+        return [parameter for parameter in (self.frame_parameter, self.rest) if parameter.numel()]
+
+    def parts(self) -> Parts:
+        """Return the packed matrices, linear and constant parts of the quadrics as they are now."""
+        packed = self.frame[:, : self._size]
+        if self._packing is not None:
+            packed = packed / self._packing
+        free = torch.cat([self.frame[:, self._size :], self.rest], dim=1)  # b and c, whichever holds them
+        return Parts(packed, free[:, :-1].contiguous(), free[:, -1].contiguous())
+
+    def quadrics(self) -> Quadrics:
+        """Return a copy of the quadrics as they are now."""
+        packed, linear, constant = self.parts()
+        return Quadrics(unpack(packed), linear, constant)
+
+    def set_gradient(self, gradient: Parts) -> Tensor:
+        """Give the parameters their gradient from that by the parts, and return the penalty."""
+        free = torch.cat([gradient.linear, gradient.constant[:, None]], dim=1)
+        by_frame = gradient.packed
+        if self._packing is not None:
+            by_frame = torch.cat([by_frame / self._packing, free], dim=1)
+        penalty = self.penalize(by_frame)
+        self.rest.grad = free[:, free.shape[1] - self.rest.shape[1] :]
+        self.frame_parameter.grad = self.oriented(by_frame)
+        return penalty
+
+    @staticmethod
+    def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Bring an optimiser to a saved state, exactly."""
+        optimizer.load_state_dict(state)
+        for saved in optimizer.state.values():
+            # geoopt's Adam counts steps in an int, which torch's loading turns into a float32 tensor.
+            if isinstance(optimizer, geoopt.optim.RiemannianAdam):
+                saved["step"] = int(saved["step"])
+
+    def error(self) -> Tensor:
+        """Return how far the frame is from orthonormal: the unsquared ``‖ṼᵀṼ - I‖``."""
+        return orthonormality_error(self.frame.T)
+
+
+class Penalty(Constraint):
+    """Orthonormality by a soft penalty ``λ ‖ṼᵀṼ - I‖²``, with torch's optimisers.
+
+    Parameters
+    ----------
+    quadrics, inner_product
+        As for :class:`Constraint`.
+    weight : float, default=1.0
+        The λ.
+    """
+
+    def __init__(self, quadrics: Quadrics, inner_product: FrameInnerProduct = "hs", weight: float = 1.0) -> None:
+        super().__init__(quadrics, inner_product)
+        if not weight >= 0:
+            raise ValueError(f"orthonormality_weight must be a number >= 0, got {weight}")
+        self.weight = weight
+        self._parameter = Parameter(self.frame, requires_grad=False)
+
+    @property
+    def frame_parameter(self) -> Parameter:
+        """The frame, (m, F)."""
+        return self._parameter
+
+    def oriented(self, frame: Tensor) -> Tensor:
+        """Leave it as it is."""
+        return frame
+
+    def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
+        """Return torch's SGD or Adam."""
+        parameters = self.parameters()
+        if name == "adam":
+            return torch.optim.Adam(parameters, lr=lr, betas=(momentum, 0.999))
+        return torch.optim.SGD(parameters, lr=lr, momentum=momentum)
+
+    def penalize(self, by_frame: Tensor) -> Tensor:
+        """Add ``4 λ (Ṽ ᵀṼ - I)`` times the frame to the gradient, and return the weighted penalty."""
+        difference = gram(self.frame.T)
+        difference.diagonal().sub_(1)
+        by_frame.addmm_(difference, self.frame, alpha=4 * self.weight)
+        return self.weight * difference.square().sum()
+
+
+class Stiefel(Constraint):
+    """Orthonormality by staying on the Stiefel manifold, with geoopt's Riemannian optimisers.
+
+    The linear and constant parts ride along as Euclidean parameters.
+
+    Parameters
+    ----------
+    quadrics, inner_product
+        As for :class:`Constraint`.
+    manifold : geoopt.Manifold, optional
+        A Stiefel manifold with the Euclidean metric: :class:`pyod_quadric.CholeskyStiefel`, in place, by default;
+        ``geoopt.EuclideanStiefel()`` for geoopt's own, slower one.
+    """
+
+    def __init__(
+        self, quadrics: Quadrics, inner_product: FrameInnerProduct = "hs", manifold: geoopt.Manifold | None = None
+    ) -> None:
+        super().__init__(quadrics, inner_product)
+        # geoopt's frames have orthonormal columns: the transposed view of the same memory.
+        self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or InPlaceStiefel(), requires_grad=False)
+
+    @property
+    def frame_parameter(self) -> Parameter:
+        """The frame as a point of the manifold, (F, m)."""
+        parameter: Parameter = self._parameter
+        return parameter
+
+    def oriented(self, frame: Tensor) -> Tensor:
+        """Transpose it."""
+        return frame.T
+
+    def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
+        """Return geoopt's RiemannianSGD or RiemannianAdam."""
+        parameters = self.parameters()
+        optimizer: Optimizer
+        if name == "adam":
+            optimizer = geoopt.optim.RiemannianAdam(parameters, lr=lr, betas=(momentum, 0.999))
+        else:
+            optimizer = geoopt.optim.RiemannianSGD(parameters, lr=lr, momentum=momentum)
+        return optimizer
+
+    def penalize(self, by_frame: Tensor) -> Tensor:
+        """Add nothing: the manifold holds the constraint."""
+        return by_frame.new_zeros(())

@@ -1,0 +1,348 @@
+"""The training loop: minibatches, learning-rate schedule, early stop, history, checkpoints.
+
+Everything random follows from the seed in the options and the number of the epoch, so a run that was killed goes on from its
+last checkpoint as if nothing had happened, bit for bit on a CPU.
+"""
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from numbers import Real
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from pyod_quadric.data.batches import LoaderBatches, PassBatches, RowBatches
+from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest
+from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.coordinates import WorkingCoordinates
+from pyod_quadric.model.model import HISTORY_NAMES
+from pyod_quadric.parallel.devices import moved
+from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, rank, sum_over_ranks
+from pyod_quadric.storage.checkpoints import read_checkpoint, write_checkpoint
+from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
+from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_and_gradient
+from pyod_quadric.training.options import TrainingOptions
+from pyod_quadric.training.starts import check_n_quadrics
+
+Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gives.
+
+    Parameters
+    ----------
+    quadrics : Quadrics
+        In working coordinates.
+    history : dict of lists
+        One entry an epoch: ``loss`` (the mean over the epoch's batches, each before its step, without the penalty),
+        ``held_out_loss`` (after the epoch; NaN without held-out rows), ``orthonormality_error`` (the unsquared ‖ṼᵀṼ - I‖) and
+        ``seconds`` since the start.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric import TrainingOptions, random_quadrics, train
+    >>> start = random_quadrics(1, 2, torch.Generator().manual_seed(0))
+    >>> trained = train(torch.eye(2), start, TrainingOptions(epoch_num=2))
+    >>> len(trained.history["loss"])
+    2
+    """
+
+    quadrics: Quadrics
+    history: dict[str, list[float]]
+
+
+def train(
+    data: Data,
+    start: Quadrics,
+    options: TrainingOptions | None = None,
+    coordinates: WorkingCoordinates | None = None,
+    weights: NDArray[np.floating] | None = None,
+) -> Trained:
+    """Fit quadrics to rows by minibatch descent.
+
+    Parameters
+    ----------
+    data : array, list of lists of numbers, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
+        Rows of shape (n, d). Other lists are loaders, of batches. Memory is bounded by a window of batches, whatever n is.
+    start : Quadrics
+        Where to start, in working coordinates; their dtype and device are those of the training.
+    options : TrainingOptions, optional
+    coordinates : WorkingCoordinates, optional
+        The map from rows to working coordinates, if the rows are not in them already.
+    weights : array of shape (n,), optional
+        How much each row counts, from 0 to 1: the probability with which it takes part in an epoch. Not for loaders.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from pyod_quadric.training.starts import random_quadrics
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> sphere = torch.nn.functional.normalize(torch.randn(200, 3, generator=generator))
+    >>> trained = train(sphere, random_quadrics(1, 3, generator), TrainingOptions(lr=0.05, batch_size=20))
+    >>> trained.history["loss"][-1] < 0.05
+    True
+    """
+    # All processes follow the first one, whatever they were given themselves.
+    start, coordinates = from_first_rank((start, coordinates), start.device)
+    options, weights = on_first_rank(lambda: (options, weights))
+    return _Run(data, start, options or TrainingOptions(), coordinates, weights).finish()
+
+
+class _Run:
+    """The state of one training run."""
+
+    def __init__(
+        self,
+        data: Data,
+        start: Quadrics,
+        options: TrainingOptions,
+        coordinates: WorkingCoordinates | None,
+        weights: NDArray[np.floating] | None,
+    ) -> None:
+        check_n_quadrics(start.n_quadrics, start.n_features)
+        self.options, self.coordinates, self.device = options, coordinates, start.device
+        self.n_features = start.n_features
+        if coordinates and len(coordinates.matrix) != start.n_features:
+            raise ValueError(f"the start has {start.n_features} features, but there are {len(coordinates.matrix)} coordinates")
+        self.constraint: Constraint
+        if options.constraint == "penalty":
+            self.constraint = Penalty(start, options.inner_product, options.orthonormality_weight)
+        else:
+            self.constraint = Stiefel(start, options.inner_product)
+        self.dtype = start.dtype
+        self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
+        self.batches = _batches(data, options, weights)
+        self.fingerprint = (
+            on_first_rank(lambda: _fingerprint(options, data, start, coordinates, weights)) if options.checkpoint else {}
+        )
+        self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
+        self.epoch, self.batch = 0, 0
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
+        self.best: tuple[float, Tensor, Tensor] | None = None
+        self.stale = 0  # epochs since the best
+        self.seconds = 0.0  # in earlier sittings
+        self.path = Path(options.checkpoint) if options.checkpoint else None
+        if self.path:
+            if not self.path.parent.is_dir():
+                raise ValueError(f"the checkpoint {self.path} cannot be written: there is no folder {self.path.parent}")
+            self._resume(self.path)
+
+    def finish(self) -> Trained:
+        """Train to the end."""
+        if self._is_unfinished():
+            # So that a full disk, or a folder that cannot be written to, is noticed by all processes before hours are lost.
+            on_first_rank(self._save)
+        started, saved, steps = time.monotonic() - self.seconds, time.monotonic(), 0
+        with _progress(self.options) as bar:
+            bar.update(self.epoch)
+            while self._is_unfinished():
+                for points in moved(self.batches.epoch(self.epoch, self.batch), self.device):
+                    self._step(points)
+                    steps += 1
+                    self.seconds = time.monotonic() - started
+                    if self._is_due(steps, time.monotonic() - saved):
+                        self._save()
+                        saved, steps = time.monotonic(), 0
+                self._end_epoch(bar)
+        on_first_rank(self._save)
+        if self.options.patience is not None and self.best:
+            self._put(*self.best[1:])
+        return Trained(self.constraint.quadrics(), self.history)
+
+    def _step(self, points: Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.options.learning_rate(self.epoch)
+        points = self._working(points)
+        loss, gradient = mean_distance_and_gradient(
+            points, *self.constraint.parts(), self.options.distance, out=self.constraint.gradient_buffer
+        )
+        # On the device, so that it need not be waited for.
+        sums = torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
+        if n_ranks() > 1:
+            _average_over_ranks(gradient, sums, len(points))
+        self.constraint.set_gradient(gradient)
+        self.optimizer.step()
+        self.batch += 1
+        self.sums += sums
+
+    def _working(self, points: Tensor) -> Tensor:
+        needed = len(self.coordinates.mean) if self.coordinates else self.n_features
+        if points.shape[1] != needed:
+            raise ValueError(f"rows must have {needed} features, as the start and its coordinates do, got {points.shape[1]}")
+        # Only after centring is there nothing to lose in a smaller type.
+        return (self.coordinates.transform(points) if self.coordinates else points).to(self.dtype)
+
+    def _end_epoch(self, bar: "tqdm[Any]") -> None:
+        if self.sums[1] == 0:
+            raise ValueError(
+                f"there were no rows in epoch {self.epoch + 1}; give a loader that can be gone through again, or larger weights"
+            )
+        loss = float(self.sums[0] / self.sums[1])
+        self._check_divergence()
+        held_out = self._held_out_loss()
+        error = float(self.constraint.error())
+        for name, number in zip(self.history, (loss, held_out, error, self.seconds), strict=True):
+            self.history[name].append(number)
+        self.stale += 1
+        if held_out < (self.best[0] if self.best else math.inf):
+            self.best = held_out, self.constraint.frame.clone(), self.constraint.rest.detach().clone()
+            self.stale = 0
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.sums.zero_()
+        bar.update()
+        bar.set_postfix(loss=f"{loss:.4g}")
+        if self.options.verbose >= 2 and rank() == 0:
+            print(f"epoch {self.epoch}: loss {loss:.5g}, held-out loss {held_out:.5g}, orthonormality error {error:.2g}")
+
+    def _held_out_loss(self) -> float:
+        total = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for points in moved(self.batches.validation(), self.device):
+            points = self._working(points)
+            if len(points):
+                loss = mean_distance(points, *self.constraint.parts(), self.options.distance)
+                total += torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
+        sum_over_ranks(total)
+        return float(total[0] / total[1]) if total[1] else math.nan
+
+    def _check_divergence(self) -> None:
+        loss, error = float(self.sums[0]), float(self.constraint.error())
+        if math.isfinite(loss) and math.isfinite(error):
+            return
+        infinite = (
+            ""
+            if self.options.distance != "first_order"
+            else (" The first-order distance is infinite where a gradient vanishes; the second-order one is not.")
+        )
+        raise FloatingPointError(
+            f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the sum of losses is {loss} and the "
+            f"orthonormality error {error}. Use a smaller lr than {self.options.lr:g}, or bring the data to working "
+            f"coordinates (centred, of unit scale) first.{infinite}"
+        )
+
+    def _is_unfinished(self) -> bool:
+        out_of_patience = self.options.patience is not None and self.stale >= self.options.patience
+        return self.epoch < self.options.epoch_num and not out_of_patience
+
+    def _is_due(self, steps: int, seconds: float) -> bool:
+        if self.path is None:
+            return False
+        if self.options.checkpoint_steps is not None:
+            return steps >= self.options.checkpoint_steps
+        return seconds >= 60 * self.options.checkpoint_minutes
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        self._check_divergence()
+        if rank() > 0:  # the first process writes for all
+            return
+        names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
+        state = {name: getattr(self, name) for name in names}
+        state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
+        write_checkpoint(self.path, state | {"optimizer": self.optimizer.state_dict()})
+
+    def _resume(self, path: Path) -> None:
+        state = on_first_rank(lambda: read_checkpoint(path))
+        if state is None:
+            return
+        theirs = state.pop("fingerprint")
+        if theirs != self.fingerprint:
+            other = [name for name in self.fingerprint if theirs.get(name) != self.fingerprint[name]]
+            raise ValueError(
+                f"the checkpoint {path} belongs to another run, which differs in {', '.join(other)}; use another file, or "
+                "remove this one to start anew"
+            )
+        self._put(state.pop("frame"), state.pop("rest"))
+        self.constraint.load_optimizer(self.optimizer, state.pop("optimizer"))
+        self.sums.copy_(state.pop("sums"))
+        for name, saved in state.items():
+            setattr(self, name, saved)
+
+    def _put(self, frame: Tensor, rest: Tensor) -> None:
+        self.constraint.frame.copy_(frame)
+        self.constraint.rest.copy_(rest)
+
+
+def _average_over_ranks(gradient: Parts, sums: Tensor, n_points: int) -> None:
+    """Turn the mean gradient of this process's points and their sums into those of all processes' points, in place."""
+    for part in gradient:
+        part.mul_(n_points) if n_points else part.zero_()
+    if not n_points:
+        sums.zero_()  # the mean loss of no points is NaN
+    sum_over_ranks(*gradient, sums)
+    for part in gradient:
+        part.div_(sums[1].to(part))
+
+
+def _is_loader(data: Data) -> bool:
+    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows) and not _is_listed(data)
+
+
+def _is_listed(data: object) -> bool:
+    """Say whether these are lists of numbers instead of a list of batches."""
+    for _ in range(2):
+        if isinstance(data, list | tuple) and data:
+            data = data[0]
+    return isinstance(data, Real)
+
+
+def _rows(data: Data) -> Rows:
+    return data if isinstance(data, Rows) else Rows(data)  # type: ignore[arg-type]  # an array or a path
+
+
+def _batches(
+    data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None
+) -> RowBatches | LoaderBatches | PassBatches:
+    check_shared(None if _is_loader(data) else _rows(data))
+    if isinstance(data, LoaderRows):
+        _check_nothing_held_out(options)
+        return PassBatches(data, options.batch_size, options.seed, weights)
+    if not _is_loader(data):
+        one_in = round(1 / options.validation_fraction) if options.validation_fraction else 0
+        rows = _rows(data)
+        return RowBatches(rows, options.batch_size, options.seed, one_in, weights)
+    if weights is not None:
+        raise ValueError("rows of a loader have no numbers to find their weights by; give an array or a file, or no weights")
+    _check_nothing_held_out(options)
+    return LoaderBatches(data, options.seed)  # type: ignore[arg-type]  # neither array nor path
+
+
+def _check_nothing_held_out(options: TrainingOptions) -> None:
+    if options.validation_fraction:
+        raise ValueError("rows cannot be held out of a loader; set validation_fraction=0, or give an array or a file")
+
+
+def _fingerprint(
+    options: TrainingOptions,
+    data: Data,
+    start: Quadrics,
+    coordinates: WorkingCoordinates | None,
+    weights: NDArray[np.floating] | None,
+) -> dict[str, str]:
+    """Return what tells this run from another one."""
+    numbers = {f.name: getattr(options, f.name) for f in fields(options) if f.compare}
+    named = {name: str(float(n) if isinstance(n, int | float) else n) for name, n in numbers.items()}
+    named["the number of processes"] = str(n_ranks())  # by which sums are rounded, and so everything below
+    named["n_quadrics and n_features"] = f"{start.n_quadrics}, {start.n_features}"
+    named["the start"] = digest([start.quadratic, start.linear, start.constant])
+    named["the coordinates"] = digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"
+    named["the weights"] = "none" if weights is None else digest([torch.from_numpy(weights)])
+    if _is_loader(data):
+        return named | {"the data": "a loader"}
+    return named | {"the data": digest(_rows(data).blocks(options.batch_size))}
+
+
+def _progress(options: TrainingOptions) -> "tqdm[Any]":
+    hidden = options.verbose != 1 or rank() > 0
+    return tqdm(total=options.epoch_num, disable=hidden, unit="epoch", desc=f"quadrics, {options.constraint}")

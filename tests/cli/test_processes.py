@@ -1,0 +1,118 @@
+"""The command line as a process: bounded memory, Ctrl-C, pipes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyod_quadric import QuadricDetector
+from pyod_quadric.cli.main import run
+
+COMMAND = [sys.executable, "-m", "pyod_quadric"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as POSIX has them")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model"
+    QuadricDetector(robust=False).fit(np.random.default_rng(0).normal(size=(300, 64))).save(path)
+    return path
+
+
+def start(*arguments, **streams):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    # Processes that a shell starts in the background ignore Ctrl-C, and so would their children.
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=hear_control_c, **pipes)
+
+
+def hear_control_c():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_the_installed_command_is_this_one():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"pyod-quadric": f"{run.__module__}:{run.__name__}"}
+
+
+PEAKS = """
+import sys
+from pyod_quadric.cli.main import main
+
+model, scores, *files = sys.argv[1:]
+peaks = []
+for rows in files:
+    assert main(["score", model, rows, "--output", scores, "--force", "--quiet"]) == 0
+    # Not getrusage's peak: that of a child begins with what its parent had.
+    peaks.append(int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) * 1024)
+print(*peaks)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak is found where Linux has it")
+def test_the_memory_of_score_does_not_grow_with_the_rows(tmp_path, model):
+    big = np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(300_000, 64))  # 77 MB
+    big[:] = 1.0
+    big.flush()
+    np.save(tmp_path / "small.npy", big[:8192])
+    line = ",".join(["0.1234567890123456"] * 64) + "\n"
+    for name, n_rows in (("small", 10_000), ("big", 35_000)):  # 12 and 43 MB
+        (tmp_path / f"{name}.csv").write_text(",".join(f"c{place}" for place in range(64)) + "\n" + n_rows * line)
+    files = [tmp_path / name for name in ("small.npy", "big.npy", "small.csv", "big.csv")]
+    command = [sys.executable, "-c", PEAKS, model, tmp_path / "scores.npy", *files]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    few, many, few_lines, many_lines = map(int, done.stdout.split())
+    assert many_lines - few_lines < 16 * 2**20
+    assert many - few < 16 * 2**20  # resident pages, those of the mapped file included
+    assert np.load(tmp_path / "scores.npy").shape == (35_000,)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_control_c_in_the_middle_of_score_leaves_no_half_file(tmp_path, model):
+    process = start("score", model, "-", "--no-header", "--output", tmp_path / "scores.csv", stdin=subprocess.PIPE)
+    process.stdin.write(",".join(["1.5"] * 64) + "\n")  # and there might be more
+    process.stdin.flush()
+    wait_for(lambda: list(tmp_path.iterdir()))
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "pyod-quadric: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_control_c_in_the_middle_of_training_leaves_no_half_file(tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 4)))
+    options = ["--epoch-num", 10**6, "--score-function", "mean_distance", "--robust", "no", "--verbose"]
+    process = start("fit", tmp_path / "rows.npy", "--output", tmp_path / "model", *options)
+    assert process.stdout.readline().startswith("epoch 1: ")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "pyod-quadric: interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npy"]
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path, model):
+    (tmp_path / "rows.csv").write_text((",".join(["1.5"] * 64) + "\n") * 20_000)
+    with (tmp_path / "rows.csv").open() as rows:
+        process = start("score", model, "-", "--no-header", stdin=rows)
+    with process.stdout, process.stderr:
+        assert process.stdout.readline() == "row,score,label\n"
+        row, score, _ = process.stdout.readline().split(",")
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert process.stderr.read() == ""
+    assert row == "0"
+    np.testing.assert_allclose(float(score), QuadricDetector.load(model).decision_function(np.full((1, 64), 1.5)))

@@ -1,0 +1,278 @@
+"""What is wrong with a file is said, and no file gives a detector that does not work."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from pyod_quadric import QuadricDetector
+from pyod_quadric.data.stream import Reservoir
+from pyod_quadric.model.saved import from_bytes
+from pyod_quadric.storage import container as envelope
+from pyod_quadric.storage.container import read_file, with_checksum
+from tests.support.circle import TEST
+from tests.support.files import assert_same, content, loaded, state
+
+
+def edited(content, edit):
+    """Return the file after an edit of its header (the document is parsed, too), with a checksum that fits."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"]["detector"] = json.loads(header["__metadata__"]["detector"])
+    edit(header)
+    metadata = header.get("__metadata__")
+    if isinstance(metadata, dict) and "detector" in metadata:
+        metadata["detector"] = json.dumps(metadata["detector"])
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return with_checksum(len(text).to_bytes(8, "little") + text + content[end:])
+
+
+def path_of(tmp_path, content):
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    return path
+
+
+def test_an_edit_of_nothing_changes_nothing():
+    assert_same(state(loaded(edited(content(), lambda header: None))), state(loaded(content())))
+
+
+def change(place, **changes):
+    def edit(header):
+        part = header
+        for name in place:
+            part = part[name]
+        part.update(changes)
+
+    return edit
+
+
+METADATA, DOCUMENT = ["__metadata__"], ["__metadata__", "detector"]
+PARAMETERS, RESERVOIR = [*DOCUMENT, "parameters"], [*DOCUMENT, "reservoir"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (change(METADATA, format_version="2"), "a model of a newer format: 2, where this version of pyod-quadric knows 1"),
+        (change(METADATA, format_version="one"), "the version of its format is 'one'"),
+        (change(METADATA, format="pt"), "not one of a QuadricDetector"),
+        (change(METADATA, detector=3), "is no JSON object"),
+        (change(PARAMETERS, n_quadric=3), r"\['n_quadric'\] are no parameters of QuadricDetector"),
+        (change(PARAMETERS, lr=-1.0), "lr must be positive"),
+        (change(PARAMETERS, lr="fast"), "lr must be a number"),
+        (change(PARAMETERS, lr=[1.0]), "the parameter 'lr' of the file is neither"),
+        (change(PARAMETERS, contamination="auto"), "contamination must be a float"),
+        (change(PARAMETERS, random_state=-1), "between 0 and"),
+        (change(PARAMETERS, checkpoint="/home/somebody/.profile"), "must not choose where this machine computes or writes"),
+        (change(PARAMETERS, device="cuda:0"), "must not choose where this machine computes or writes"),
+        (change(DOCUMENT, threshold=None), "threshold of the file must be a finite number, got None"),
+        (change(DOCUMENT, normalize=1), "normalize of the file must be bool, got 1"),
+        (change(DOCUMENT, distance="euclidean"), "the distance of the file must be one of"),
+        (change(DOCUMENT, complement=-1.0), "the complement of the file must be a positive variance"),
+        (change(DOCUMENT, lengths={"middle": 0.0, "spread": 0.0}), "the spread of lengths in the file must be positive"),
+        (change(DOCUMENT, lengths={"middle": 0.0}), "spread of the file must be a finite number"),
+        (change(DOCUMENT, feature_names=["x", "y"]), "feature_names of the file must be 3 strings"),
+        (change(DOCUMENT, versions={"torch_version": 2}), "versions of the file must be strings"),
+        (change(DOCUMENT, reservoir=None), "half of the sample of a stream"),
+        (change(RESERVOIR, n_seen=61), "has 60 rows, to which"),
+        (change(RESERVOIR, n_used=10**30), "has 60 rows, to which"),
+        (change(RESERVOIR, window=50), "has 60 rows, to which"),
+        (change(RESERVOIR, window="all"), "has 60 rows, to which"),
+        (change(PARAMETERS, window=2), "window must be None or a whole number from 3 on"),
+        (change(["labels"], shape=[2**40, 2**40]), "cannot be read"),
+        (change(["labels"], shape=[11]), "cannot be read"),
+        (change(["labels"], dtype="I8"), "labels of the file does not fit its other tensors: it is torch.int8"),
+        (change(["labels"], data_offsets=[0, 2**50]), "the file was cut off, or something was added"),
+        (change(["labels"], data_offsets=None), "a tensor has no place"),
+        (change(["coordinates.matrix"], shape=[9, 1]), "coordinates.matrix of the file does not fit its other tensors"),
+        (lambda header: header.update(other=header.pop("weights")), r"not those of a detector: \['other'\]"),
+        (lambda header: header.pop("__metadata__") and None, "it has no checksum"),
+    ],
+)
+def test_what_is_wrong_is_said(edit, message, tmp_path):
+    if "no checksum" in message:
+        with pytest.raises(ValueError, match=message):
+            edited(content(), edit)
+        return
+    path = path_of(tmp_path, edited(content(), edit))
+    with pytest.raises(ValueError, match=message) as raised:
+        QuadricDetector.load(path)
+    assert str(raised.value).startswith(f"{path} cannot be loaded: ")
+
+
+def with_numbers(content, name, number):
+    """Return the file with other bytes of the first number of a tensor."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    start = end + json.loads(content[8:end])[name]["data_offsets"][0]
+    new = number if isinstance(number, bytes) else np.float64(number).tobytes()
+    return with_checksum(content[:start] + new + content[start + len(new) :])
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "message"),
+    [
+        ("coordinates.matrix", np.nan, "coordinates.matrix of the file has numbers that no fit gives"),
+        ("linear.mean", np.inf, "linear.mean of the file has numbers"),
+        ("linear.variances", 0.0, "linear.variances of the file has numbers"),
+        ("weights", -1.0, "weights of the file has numbers that no fit gives, from -1"),
+        ("decision_scores", 1e200, "decision_scores of the file has numbers"),
+        ("labels", b"\x02", "labels of the file has numbers"),
+        ("quadrics.constant", np.nan, "quadrics.constant of the file has numbers"),
+        ("quadrics.constant", 1e200, "constant must be finite"),  # in float32
+        ("init.linear", np.nan, "init.linear of the file has numbers"),
+        ("reservoir.rows", np.nan, "reservoir.rows of the file has numbers"),
+    ],
+)
+def test_numbers_that_no_fit_gives_are_noticed(name, number, message):
+    with pytest.raises(ValueError, match=message):
+        from_bytes(with_numbers(content(), name, number))
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (b"", "has 0 bytes"),
+        (b"short", "has 5 bytes"),
+        (pickle.dumps({"a": 1}), "no detector's"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(1000), "no detector's"),
+        ((2**62).to_bytes(8, "little") + bytes(1000), "no detector's"),
+        ((10).to_bytes(8, "little") + b"[[[[[[[[[[", "its header is damaged"),
+        ((2).to_bytes(8, "little") + b"[]", "it is no JSON object"),
+        ((10**6).to_bytes(8, "little") + b"[" * 10**6, "its header is damaged"),
+    ],
+)
+def test_files_of_other_programs_are_noticed(tmp_path, other, message):
+    with pytest.raises(ValueError, match=message):
+        QuadricDetector.load(path_of(tmp_path, other))
+
+
+def test_other_safetensors_are_noticed(tmp_path):
+    save_file({"a": torch.ones(3)}, tmp_path / "model")
+    with pytest.raises(ValueError, match="not one of a QuadricDetector"):
+        QuadricDetector.load(tmp_path / "model")
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        QuadricDetector.load(tmp_path / "model")
+
+
+def test_huge_files_are_not_read(tmp_path, monkeypatch):
+    path = path_of(tmp_path, content())
+    with path.open("r+b") as file:
+        file.truncate(2**40)  # a hole: it takes no space on the disk
+    with pytest.raises(ValueError, match="something was added: it has 1099511627776 bytes"):
+        QuadricDetector.load(path)
+    monkeypatch.setattr(envelope, "MOST_BYTES", len(content()) - 1)
+    with pytest.raises(ValueError, match=f"at most {len(content()) - 1} can be read"):
+        QuadricDetector.load(path_of(tmp_path, content()))
+
+
+# Mutations
+
+STRANGE = [None, True, -1, 0, 1, 2**31, 2**63, 10**40, 0.0, -0.5, 1e308, float("nan"), float("inf"), "", "auto", "F64", [], {}]
+
+
+def flip(rng, content, start=0, stop=None):
+    changed = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        changed[rng.integers(start, stop or len(content))] ^= 1 << rng.integers(8)
+    return bytes(changed)
+
+
+def flipped_header(rng, content):
+    return with_checksum(flip(rng, content, 8, 8 + int.from_bytes(content[:8], "little")))
+
+
+def flipped_numbers(rng, content):
+    return with_checksum(flip(rng, content, 8 + int.from_bytes(content[:8], "little")))
+
+
+def cut(rng, content):
+    start = rng.integers(len(content))
+    return content[:start] + content[start + rng.integers(1, len(content)) :]
+
+
+def insert(rng, content):
+    place, other = rng.integers(len(content) + 1), rng.integers(len(content))
+    added = rng.bytes(rng.integers(1, 20)) if rng.random() < 0.5 else content[other : other + rng.integers(1, 2000)]
+    return content[:place] + added + content[place:]
+
+
+def strange_header(rng, content):
+    """Put something strange anywhere in the header, take something away, or give one thing the place of another."""
+
+    def edit(header):
+        places = []
+
+        def walk(part):
+            for name in part if isinstance(part, dict) else range(len(part)):
+                places.append((part, name))
+                if isinstance(part[name], dict | list):
+                    walk(part[name])
+
+        walk(header)
+        for _ in range(rng.integers(1, 3)):
+            part, name = places[rng.integers(len(places))]
+            other, other_name = places[rng.integers(len(places))]
+            kind = rng.integers(4)
+            try:
+                if kind == 0:
+                    del part[name]
+                elif kind == 1 and isinstance(part[name], int | float):
+                    part[name] += int(rng.integers(-3, 4))
+                elif kind == 2:
+                    part[name] = copy.deepcopy(other[other_name])
+                else:
+                    part[name] = copy.deepcopy(STRANGE[rng.integers(len(STRANGE))])
+            except (KeyError, IndexError):  # it was taken away before
+                continue
+
+    return edited(content, edit)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "count", "always_noticed"),
+    [
+        (flip, 4500, True),
+        (cut, 2000, True),
+        (insert, 2000, True),
+        (flipped_header, 1500, False),
+        (flipped_numbers, 150, False),
+        (strange_header, 1000, False),
+    ],
+)
+def test_no_mutation_gives_a_detector_that_does_not_work(mutate, count, always_noticed):
+    rng = np.random.default_rng(0)
+    accepted = refused = 0
+    for _ in range(count):
+        try:
+            mutated = mutate(rng, content())  # which raises if there is no place for a checksum left
+            found = QuadricDetector._from_saved(from_bytes(mutated))
+        except ValueError:
+            refused += 1
+            continue
+        accepted += 1
+        rows = pandas.DataFrame(TEST[:5, : found.n_features_in_], columns=getattr(found, "feature_names_in_", None))
+        for dtype in (np.float64, np.float32):
+            scores = found.decision_function(rows.astype(dtype))
+            assert scores.shape == (5,)
+            assert np.isfinite(scores).all()
+    assert refused > 0
+    assert accepted == 0 if always_noticed else accepted > 0
+
+
+def test_reading_compares_lengths_before_it_reads_on(tmp_path):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        mutated = cut(rng, content())
+        with pytest.raises(ValueError, match="file"):
+            read_file(path_of(tmp_path, mutated))
+    assert read_file(path_of(tmp_path, content())) == content()
+    assert isinstance(from_bytes(content()).reservoir, Reservoir)

@@ -1,0 +1,167 @@
+"""The fast Stiefel manifold obeys the laws of a manifold, and agrees with geoopt's own one."""
+
+import geoopt
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyod_quadric.training.manifold import CholeskyStiefel, InPlaceStiefel, orthonormality_error, orthonormalized, polar
+from tests.support.tolerances import DTYPES
+
+MANIFOLD, SLOW = CholeskyStiefel(), geoopt.EuclideanStiefel()
+ERROR = {torch.float32: 1e-5, torch.float64: 1e-13}
+
+
+@st.composite
+def frames(draw):
+    """Draw a seeded generator, a frame, and two tangent vectors at it, all float64."""
+    n = draw(st.integers(1, 12))
+    m = draw(st.integers(1, n))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    x = torch.linalg.qr(torch.randn(n, m, generator=generator, dtype=torch.float64)).Q
+    u, v = (SLOW.proju(x, torch.randn(n, m, generator=generator, dtype=torch.float64)) for _ in range(2))
+    return x, u, v
+
+
+@given(frame=frames(), size=st.sampled_from([0.0, 1e-6, 0.1, 1.0, 30.0]))
+def test_retraction_lands_on_the_manifold(frame, size):
+    x, u, _ = frame
+    assert orthonormality_error(MANIFOLD.retr(x, size * u)) < 1e-13
+
+
+@given(frame=frames(), size=st.sampled_from([0.0, 0.1, 1.0, 30.0]))
+def test_retraction_equals_that_of_geoopt(frame, size):
+    x, u, _ = frame
+    np.testing.assert_allclose(MANIFOLD.retr(x, size * u), SLOW.retr(x, size * u), atol=1e-10)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@given(frame=frames())
+def test_in_place_manifold_gives_the_same(frame, by_columns):
+    x, u, v = (t.mT.contiguous().mT if by_columns else t.contiguous() for t in frame)
+    fast = InPlaceStiefel()
+    np.testing.assert_allclose(fast.retr(x, u.clone()), MANIFOLD.retr(x, u), atol=1e-12)
+    np.testing.assert_allclose(fast.egrad2rgrad(x, (v + x).clone()), MANIFOLD.egrad2rgrad(x, v + x), atol=1e-12)
+    batched = fast.egrad2rgrad(x[None], (v + x)[None].clone())
+    np.testing.assert_allclose(batched[0], MANIFOLD.egrad2rgrad(x, v + x), atol=1e-12)
+
+
+@given(frame=frames())
+def test_retraction_is_of_first_order(frame):
+    """R_x(0) = x and the derivative of R_x(t u) at 0 is u."""
+    x, u, _ = frame
+    np.testing.assert_allclose(MANIFOLD.retr(x, 0 * u), x, atol=1e-14)
+    step = 1e-5
+    derivative = (MANIFOLD.retr(x, step * u) - MANIFOLD.retr(x, -step * u)) / (2 * step)
+    np.testing.assert_allclose(derivative, u, atol=1e-7 * (1 + float(u.norm()) ** 3))
+
+
+@given(frame=frames())
+def test_vector_projection_is_a_projection_onto_the_tangent_space(frame):
+    x, u, v = frame
+    ambient = u + x @ (v.mT @ v)
+    projected = MANIFOLD.proju(x, ambient)
+    np.testing.assert_allclose(projected.mT @ x + x.mT @ projected, np.zeros(2 * x.shape[1:]), atol=1e-11)
+    np.testing.assert_allclose(MANIFOLD.proju(x, projected), projected, atol=1e-11)
+    # What was taken off is orthogonal to the tangent space.
+    assert float(((ambient - projected) * u).sum()) == pytest.approx(0, abs=1e-9 * float(1 + ambient.norm() * u.norm()))
+
+
+@given(frame=frames())
+def test_gradient_conversion_represents_the_derivative(frame):
+    x, u, v = frame
+    euclidean = v + x
+    riemannian = MANIFOLD.egrad2rgrad(x, euclidean)
+    assert float(MANIFOLD.inner(x, riemannian, u)) == pytest.approx(
+        float((euclidean * u).sum()), abs=1e-9 * (1 + float(u.norm()))
+    )
+
+
+@given(frame=frames())
+def test_transport_follows_the_retraction_into_the_tangent_space(frame):
+    x, u, v = frame
+    y, transported = MANIFOLD.retr_transp(x, u, v)
+    np.testing.assert_allclose(y, MANIFOLD.retr(x, u), atol=1e-12)
+    np.testing.assert_allclose(transported.mT @ y + y.mT @ transported, np.zeros(2 * x.shape[1:]), atol=1e-11)
+
+
+@given(frame=frames(), seed=st.integers(0, 2**16))
+def test_projection_gives_the_nearest_frame(frame, seed):
+    x, u, _ = frame
+    columns = x + 0.3 * u / (1 + u.norm())
+    nearest = MANIFOLD.projx(columns)
+    assert orthonormality_error(nearest) < 1e-13
+    np.testing.assert_allclose(nearest, SLOW.projx(columns), atol=1e-10)
+    np.testing.assert_allclose(MANIFOLD.projx(nearest), nearest, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("condition", [1.0, 1e2, 1e5, 1e12])
+def test_orthonormalization_copes_with_bad_conditioning(dtype, condition):
+    """One round, two rounds, and QR where Cholesky fails."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.linalg.qr(torch.randn(300, 5, generator=generator, dtype=torch.float64)).Q
+    mix = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64)).Q
+    columns = (q * torch.logspace(0, -np.log10(condition), 5, dtype=torch.float64) @ mix).to(dtype)
+    frame = orthonormalized(columns)
+    assert orthonormality_error(frame.double()) < ERROR[dtype]
+    upper = frame.mT @ columns
+    np.testing.assert_allclose(upper.tril(-1), np.zeros((5, 5)), atol=1e-5 if dtype == torch.float32 else 1e-14)
+    assert (upper.diagonal() > -1e-7).all()
+
+
+def test_batches_of_frames():
+    columns = torch.randn(4, 9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for function in (orthonormalized, polar):
+        together = function(columns)
+        for one, alone in zip(together, columns, strict=True):
+            np.testing.assert_allclose(one, function(alone), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("condition", [1.0, 1e3])
+def test_polar_copes_with_bad_conditioning(dtype, condition):
+    generator = torch.Generator().manual_seed(0)
+    q = torch.linalg.qr(torch.randn(300, 5, generator=generator, dtype=torch.float64)).Q
+    mix = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64)).Q
+    columns = (q * torch.logspace(0, -np.log10(condition), 5, dtype=torch.float64) @ mix).to(dtype)
+    assert orthonormality_error(polar(columns).double()) < ERROR[dtype]
+
+
+def test_steps_that_are_alike_in_all_columns_do_not_spoil_float32_frames():
+    """The Gram matrix of such a step has one large eigenvalue that the diagonal of its factor hides."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linalg.qr(torch.randn(3000, 400, generator=generator)).Q
+    direction = torch.randn(3000, 1, generator=generator)
+    direction = direction - x @ (x.mT @ direction)
+    u = (direction / direction.norm()).expand(3000, 400)
+    assert orthonormality_error(MANIFOLD.retr(x, u).double()) < 1e-5
+
+
+def test_gradients_flow_through_orthonormalization():
+    columns = torch.randn(5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(orthonormalized, columns)
+
+
+def test_polar_refuses_dependent_columns():
+    with pytest.raises(ValueError, match="linearly dependent"):
+        polar(torch.ones(5, 2))
+
+
+@pytest.mark.parametrize("optimizer", [geoopt.optim.RiemannianSGD, geoopt.optim.RiemannianAdam])
+@pytest.mark.parametrize("options", [{}, {"stabilize": 3}])
+def test_geoopt_optimizers_find_the_leading_subspace(optimizer, options):
+    """Minimising -tr(Xᵀ D X) over frames gives the eigenvectors of the largest entries of D."""
+    generator = torch.Generator().manual_seed(0)
+    diagonal = torch.arange(8.0, dtype=torch.float64)
+    start = torch.linalg.qr(torch.randn(8, 2, generator=generator, dtype=torch.float64)).Q
+    frame = geoopt.ManifoldParameter(start, manifold=CholeskyStiefel())
+    steps = optimizer([frame], lr=0.05, **options)
+    for _ in range(300):
+        steps.zero_grad()
+        (-(frame.mT * diagonal @ frame).trace()).backward()
+        steps.step()
+    assert -(frame.mT * diagonal @ frame).trace().item() == pytest.approx(-13, rel=1e-4)
+    assert orthonormality_error(frame.detach()) < 1e-13
