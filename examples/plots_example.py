@@ -53,7 +53,7 @@ def draw(epoch_num: int = 40, n_cells: int = 24) -> Figure:
         epoch_num=epoch_num,
         lr=0.03,
         batch_size=32,
-        validation_fraction=0.2,
+        training_options={"validation_fraction": 0.2},
     ).fit(ball)
     figure, axes = plt.subplot_mosaic(
         [["curves", "surfaces", "surfaces", "scores"], ["distances", "features", "training", "spectrum"]],

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from pyod_quadric import Quadrics, second_order_distance, spectral_fit
 from pyod_quadric.model.coordinates import fit_working_coordinates
+from pyod_quadric.parameters import TrainingOptions
 from pyod_quadric.training.loop import train
-from pyod_quadric.training.options import TrainingOptions
 from pyod_quadric.training.starts import spectral_quadrics
 
 SHIFT = torch.tensor([10.0, 0.0], dtype=torch.float64)

@@ -32,8 +32,8 @@ from torch import Tensor
 from examples._drawing import distance_to_segments, draw_segments, intersection_segments, set_axes
 from pyod_quadric import Quadrics, spectral_fit
 from pyod_quadric.model.coordinates import fit_working_coordinates
+from pyod_quadric.parameters import ConstraintName, TrainingOptions
 from pyod_quadric.training.loop import train
-from pyod_quadric.training.options import ConstraintName, TrainingOptions
 from pyod_quadric.training.starts import spectral_quadrics
 
 HALF_WIDTH = 1.5  # of the cube in which the fitted curve is looked for

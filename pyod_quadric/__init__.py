@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from pyod_quadric.cluster import batch_scorer as batch_scorer
     from pyod_quadric.cluster import score_dask as score_dask
     from pyod_quadric.detector import QuadricDetector as QuadricDetector
+    from pyod_quadric.fitting.comparison import Comparison as Comparison
+    from pyod_quadric.fitting.comparison import ConstraintRun as ConstraintRun
+    from pyod_quadric.fitting.comparison import compare_constraints as compare_constraints
     from pyod_quadric.fitting.dimension import Spectrum as Spectrum
     from pyod_quadric.fitting.dimension import principal_spectrum as principal_spectrum
     from pyod_quadric.geometry.distances import algebraic_distance as algebraic_distance
@@ -82,6 +85,7 @@ _PLACES = {
     "adengine": ["register"],
     "cluster": ["batch_scorer", "score_dask"],
     "detector": ["QuadricDetector"],
+    "fitting.comparison": ["Comparison", "ConstraintRun", "compare_constraints"],
     "fitting.dimension": ["Spectrum", "principal_spectrum"],
     "geometry.distances": ["algebraic_distance", "first_order_distance", "second_order_distance"],
     "geometry.exact": ["geometric_distance"],

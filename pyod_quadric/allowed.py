@@ -87,11 +87,11 @@ class Words(_Plain):
 class Whole:
     """Whole numbers from some number on."""
 
-    def __init__(self, least: int) -> None:
-        self.least = least
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self.least, self._most = least, most
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, Integral) and not _is_flag(value) and int(value) >= self.least
+        return isinstance(value, Integral) and not _is_flag(value) and self.least <= int(value) <= self._last(value)
 
     def plain(self, value: Any) -> int:
         return int(value)
@@ -99,8 +99,15 @@ class Whole:
     def parse(self, text: str) -> int:
         return int(text)
 
+    def _last(self, value: Any) -> int:
+        return int(value) if self._most is None else self._most
+
     def __str__(self) -> str:
-        return f"a whole number of {self.least} or more"
+        return (
+            f"a whole number of {self.least} or more"
+            if self._most is None
+            else f"a whole number from {self.least} to {self._most}"
+        )
 
 
 class Number:
@@ -125,7 +132,8 @@ class Number:
         return float(text)
 
     def __str__(self) -> str:
-        return "a number " + " and ".join(f"{words} {bound:g}" for words, bound in self._bounds.items() if math.isfinite(bound))
+        bounds = " and ".join(f"{words} {bound:g}" for words, bound in self._bounds.items() if math.isfinite(bound))
+        return f"a number {bounds}".strip()
 
 
 class Share(Number):

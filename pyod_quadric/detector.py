@@ -1,5 +1,6 @@
-"""The detector: its parameters, how it learns, and its files."""
+"""The detector: PyOD's interface to what is learnt elsewhere."""
 
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,39 +11,63 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import ArrayLike, NDArray
+from pyod.models.base import BaseDetector
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
 
 from pyod_quadric._version import __version__
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.allowed import Whole, checked
+from pyod_quadric.data.rows import Rows, is_large, large_rows
 from pyod_quadric.data.stream import Reservoir
-from pyod_quadric.fitting.fit import Fitted, fit_model
-from pyod_quadric.fitting.folds import N_FOLDS
-from pyod_quadric.fitting.parameters import as_int, check_sizes, fit_options, seed_of
+from pyod_quadric.fitting.fit import fit_model
 from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
 from pyod_quadric.model.model import HISTORY_NAMES
-from pyod_quadric.model.saved import Saved, from_bytes, to_bytes
+from pyod_quadric.model.module import ScoreModule, onnx_bytes
+from pyod_quadric.model.saved import FittedState, from_content, to_bytes
 from pyod_quadric.parallel.devices import device_of
 from pyod_quadric.parallel.ranks import on_first_rank
 from pyod_quadric.parallel.threads import share_of_cores
-from pyod_quadric.parameters import Distance, Loss
-from pyod_quadric.scoring import ScoringDetector
+from pyod_quadric.parameters import (
+    LEAST_ROWS,
+    ConstraintName,
+    Distance,
+    InnerProduct,
+    OptimizerName,
+    Parameters,
+    Score,
+    declarations,
+)
 from pyod_quadric.storage.atomic import write_atomically
-from pyod_quadric.storage.container import read_file
-from pyod_quadric.training.constraints import FrameInnerProduct, OptimizerName
-from pyod_quadric.training.options import ConstraintName, FitOptions, Score
+from pyod_quadric.storage.container import read_container
+
+# Where a detector has what a fit left behind, by the names of a file.
+ATTRIBUTES = {
+    "model": "model_",
+    "decision_scores": "decision_scores_",
+    "labels": "labels_",
+    "row_weights": "row_weights_",
+    "threshold": "threshold_",
+    "mean_score": "_mu",
+    "std_score": "_sigma",
+    "history": "history_",
+    "versions": "versions_",
+}
+CHECKPOINT_OPTIONS = ("checkpoint", "checkpoint_steps", "checkpoint_minutes")
 
 
-class QuadricDetector(ScoringDetector):
+class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     """Outlier detection by the distance to an intersection of quadrics.
 
     Rows are seen in two ways at once. The *linear part* is a Mahalanobis distance whose variances are those of held-out rows: a
     Gaussian model that does not overfit. The *quadrics* are polynomials of degree 2, orthonormal in the Hilbert-Schmidt inner
-    product, that are small on the rows; each counts as much as held-out rows show that it knows more than the linear part. With
-    few rows the detector is a good linear one, with many the quadrics lead.
+    product, that are small on the rows; each is weighted by how much better than the linear part it describes held-out rows.
+    With few rows the detector is a good linear one, with many the quadrics lead.
 
-    Everything is in closed form by default; ``epoch_num`` adds training by gradient descent, with orthonormality held by a
-    penalty or on the Stiefel manifold. :meth:`from_paper` has the settings of the paper.
+    Everything is in closed form by default. Asking for anything of training (``constraint``, ``epoch_num``, ``lr`` and so on)
+    adds gradient descent, with orthonormality held by a penalty or on the Stiefel manifold. :meth:`from_paper` has the settings
+    of the paper.
 
     Scores do not change when the data are rotated, reflected, shifted or scaled; where rows are normalised (see ``normalize``)
     the origin counts, and shifts change them.
@@ -55,52 +80,65 @@ class QuadricDetector(ScoringDetector):
         How many quadrics: "auto" tries all that are orthonormal in the closed form and keeps those with evidence. For
         ``score_function="mean_distance"`` it is half of all, and from a random start at most 100.
     n_components : int, float, "auto" or None, default="auto"
-        The coordinates of the quadrics: so many principal ones, or as many as hold this share of the variance, whitened. "auto"
-        is the largest k with k (k + 1) / 2 at most a quarter of the rows, at most 50. None takes the input's own coordinates,
-        centred and with one scale.
+        The coordinates of the quadrics: this many principal ones, or as many as hold this share of the variance, whitened.
+        "auto" is the largest k with k (k + 1) / 2 at most a quarter of the rows, at most 50. None takes the input's own
+        coordinates, centred and with one scale.
     normalize : bool or "auto", default="auto"
-        Whether to divide rows by their norm. "auto" does so from 32 features on where the norms hold less than a tenth of the
-        variance, the mean a twentieth of the squared norms, and held-out rows are more likely that way. Set it to True for
-        embeddings that are compared by cosines: around the origin, short ones are in the middle and seem normal otherwise.
-        The logarithm of the norm then counts as one more direction of the linear part.
+        Whether to divide rows by their norm. "auto" normalises when there are at least 32 features, the norms carry less than
+        10 % of the variance, the mean carries more than 5 % of the mean squared norm, and normalised held-out rows have the
+        higher Gaussian likelihood. Set it to True for embeddings that are compared by cosines: around the origin, short ones
+        are in the middle and seem normal otherwise. The logarithm of the norm then counts as one more direction of the linear
+        part.
     score_function : {"combined", "quadrics", "linear", "mean_distance"}, default="combined"
         Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.
     robust : bool, default=True
         Whether rows that are far from the others count less, from a first fit by which held-out rows are scored.
     distance : {"second_order", "first_order", "algebraic"}, default="second_order"
         How far a point is from a quadric.
-    init : {"auto", "spectral", "random"} or Quadrics, default="auto"
-        Where the quadrics start: in closed form (up to 100 coordinates), at random, or given, in working coordinates.
-    epoch_num : int, default=0
-        How many times to go through the rows in training; 0 gives the closed form alone. With scores other than "mean_distance"
-        each fold is trained as well, so that trained quadrics are judged by held-out rows, too.
-    constraint : {"penalty", "stiefel"}, default="penalty"
-        How training holds orthonormality: by a soft penalty and torch's optimisers, or on the Stiefel manifold with geoopt's.
-    orthonormality_weight : float, default=1.0
-        The weight of the penalty.
     inner_product : {"hs", "coefficient"}, default="hs"
         What is orthonormal: the matrices, or all monomial coefficients (the paper's base problem, which is not equivariant).
-    loss : {"second_order", "first_order", "algebraic", "squared_algebraic"}, optional
-        What training minimises, if it is not the ``distance``.
-    optimizer_name : {"sgd", "adam"}, default="sgd"
-    lr : float, default=0.001
-    batch_size : int, default=1024
-    validation_fraction : float, default=0.0
-        The share of rows that training holds out to report ``held_out_loss``.
-    patience : int, optional
-        Stop training after so many epochs without a smaller held-out loss.
-    checkpoint : path, optional
-        Where training keeps its state; a run that was killed goes on from there.
+    init : {"auto", "spectral", "random"} or Quadrics, default="auto"
+        Where the quadrics start: in closed form (up to 100 coordinates), at random, or given, in working coordinates. A random
+        start is trained.
+    constraint : {"penalty", "stiefel"}, optional
+        Train, and hold orthonormality by a soft penalty and torch's optimisers, or on the Stiefel manifold with geoopt's. The
+        penalty is the default of training.
+    epoch_num : int, optional
+        How many times to go through the rows in training: 20 if training is asked for in any way, else 0, the closed form
+        alone. With scores other than "mean_distance" each fold is trained as well, so that held-out rows judge trained
+        quadrics, too.
+    lr : float, optional
+        The learning rate of training: 0.01 from a random start, else 0.001.
+    batch_size : int, optional
+        Rows of a training step, 1024 by default.
+    optimizer_name : {"sgd", "adam"}, optional
+        The optimiser of training, "sgd" by default.
+    training_options : dict, optional
+        What is rarely changed in training, by the names of :class:`pyod_quadric.TrainingOptions`: ``orthonormality_weight``,
+        ``momentum``, ``schedule``, ``validation_fraction``, ``patience``, ``checkpoint``, ``checkpoint_steps``,
+        ``checkpoint_minutes``; and ``loss``, what training minimises if it is not the ``distance`` ("squared_algebraic" is
+        allowed here).
     device : str, optional
         Where to compute, "cuda:0" say; by default on a CUDA device if there is one, else on the CPU. Fitted numbers are kept
         on the CPU.
     window : int, optional
-        :meth:`partial_fit` learns from the latest so many rows of a stream and forgets older ones, to follow data that drift.
-        By default it remembers all alike, by a uniform sample.
+        :meth:`partial_fit` learns from the latest ``window`` rows of a stream and forgets older ones, to follow data that
+        drift. By default it remembers all alike, by a uniform sample.
     random_state : int, RandomState or None, default=42
         Decides the folds, the references and the order of rows in training. No global generator is used.
     verbose : {0, 1, 2}, default=0
         Nothing, a progress bar of the training, or a line for each epoch.
+
+    Raises
+    ------
+    ValueError
+        From :meth:`fit`, if a parameter is not allowed, or if training is asked for and ruled out at the same time: by
+        ``epoch_num=0``, or by ``score_function="linear"``, which has no quadrics.
+
+    Warns
+    -----
+    UserWarning
+        From :meth:`fit`, if a parameter has no effect, such as ``n_quadrics`` with ``score_function="linear"``.
 
     Attributes
     ----------
@@ -116,7 +154,7 @@ class QuadricDetector(ScoringDetector):
         How much each training row counted.
     history_ : dict of lists
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
-    model_ : pyod_quadric.model.model.Model
+    model_ : pyod_quadric.model.Model
         Everything that a score needs.
     versions_ : dict of str
         ``torch_version`` and ``pyod_quadric_version``; PyOD's ``save(detector, path, metadata=detector.versions_)`` keeps them
@@ -145,18 +183,14 @@ class QuadricDetector(ScoringDetector):
         score_function: Score = "combined",
         robust: bool = True,
         distance: Distance = "second_order",
+        inner_product: InnerProduct = "hs",
         init: Literal["auto", "spectral", "random"] | Quadrics = "auto",
-        epoch_num: int = 0,
-        constraint: ConstraintName = "penalty",
-        orthonormality_weight: float = 1.0,
-        inner_product: FrameInnerProduct = "hs",
-        loss: Loss | None = None,
-        optimizer_name: OptimizerName = "sgd",
-        lr: float = 0.001,
-        batch_size: int = 1024,
-        validation_fraction: float = 0.0,
-        patience: int | None = None,
-        checkpoint: str | PathLike[str] | None = None,
+        constraint: ConstraintName | None = None,
+        epoch_num: int | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        optimizer_name: OptimizerName | None = None,
+        training_options: dict[str, Any] | None = None,
         device: str | None = None,
         window: int | None = None,
         random_state: int | np.random.RandomState | None = 42,
@@ -169,18 +203,14 @@ class QuadricDetector(ScoringDetector):
         self.score_function = score_function
         self.robust = robust
         self.distance = distance
-        self.init = init
-        self.epoch_num = epoch_num
-        self.constraint = constraint
-        self.orthonormality_weight = orthonormality_weight
         self.inner_product = inner_product
-        self.loss = loss
-        self.optimizer_name = optimizer_name
+        self.init = init
+        self.constraint = constraint
+        self.epoch_num = epoch_num
         self.lr = lr
         self.batch_size = batch_size
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.checkpoint = checkpoint
+        self.optimizer_name = optimizer_name
+        self.training_options = training_options
         self.device = device
         self.window = window
         self.random_state = random_state
@@ -218,7 +248,7 @@ class QuadricDetector(ScoringDetector):
         }
         variants: dict[str, dict[str, Any]] = {
             "full": {},
-            "base": {"inner_product": "coefficient", "loss": "squared_algebraic"},
+            "base": {"inner_product": "coefficient", "training_options": {"loss": "squared_algebraic"}},
             "sub": {"n_quadrics": 30},
         }
         if variant not in variants:
@@ -228,17 +258,18 @@ class QuadricDetector(ScoringDetector):
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""
         with self._unless_it_fails(), share_of_cores():
-            self.__dict__.pop("_reservoir", None)
-            self._fit(self._validated(X, reset=True, least=N_FOLDS), self._options())
+            self.__dict__.pop("_stream", None)
+            parameters = self._parameters()
+            self._fit(self._validated(X, reset=True, least=LEAST_ROWS), parameters)
         return self
 
     def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn from further rows of a stream.
 
-        A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it anew whenever the
-        rows have become a tenth more. With ``window`` it is the latest so many rows, and whenever a tenth of them is new.
-        Scores, labels and threshold of the training are those of the sample. The first fit needs three rows; fewer are kept
-        until others come. After :meth:`fit` the stream goes on from its rows, as they are then, and after a change of
+        A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it again whenever
+        the rows have become a tenth more. With ``window`` it is the latest ``window`` rows, and whenever a tenth of them is
+        new. Scores, labels and threshold of the training are those of the sample. The first fit needs three rows; fewer are
+        kept until others come. After :meth:`fit` the stream goes on from its rows, as they are then, and after a change of
         ``window`` from those that were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier
         fit stays as it was.
 
@@ -256,12 +287,100 @@ class QuadricDetector(ScoringDetector):
             self._partial_fit(X)
         return self
 
+    def decision_function(self, X: ArrayLike, batch_size: int | None = None) -> NDArray[np.float64]:
+        """Return the outlier scores (n,) of rows (n, d), higher for more abnormal ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        batch_size : int, optional
+            How many rows to score at once; memory grows with it, scores do not change.
+        """
+        rows = self._checked(X)
+        size = BATCH_ROWS if batch_size is None else checked("batch_size", batch_size, (Whole(1),))
+        return self._in_blocks(self.model_.score, rows, size)
+
+    def quadric_distances(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the distance (n, n_quadrics_) of rows (n, d) to each quadric, in working coordinates."""
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.quadric_distances, rows)
+
+    def explain(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return what each feature adds to the score of each row: (n, d), not negative, rows sum to the score.
+
+        A quadric's share is split by the squared entries of its gradient, the direction in which the quadric is nearest; the
+        linear part by the squared standardised deviations ``C^(-1/2) (x - mean)``.
+        """
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.contributions, rows)
+
+    def project(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the nearest point of the learnt manifold for each row (n, d): the row without its noise.
+
+        See :meth:`pyod_quadric.model.Model.project`. Rows are normalised before, if the detector does so.
+        """
+        rows = self._checked(X)
+        return self._in_blocks(self.model_.project, rows)
+
+    def explain_outlier(
+        self,
+        ind: int,
+        columns: list[int] | None = None,
+        cutoffs: list[float] | None = None,
+        feature_names: list[str] | None = None,
+        file_name: str | None = None,
+        file_type: str | None = None,
+        X: ArrayLike | None = None,
+    ) -> Any:
+        """Plot what each feature adds to the score of one training row, as PyOD's COPOD and ECOD do.
+
+        Parameters
+        ----------
+        ind : int
+            The number of the row.
+        columns : list of int, optional
+            The features to show; all by default.
+        cutoffs : list of float, optional
+            Quantiles of the training rows to draw as bands; 1 - contamination and 0.99 by default.
+        feature_names : list of str, optional
+            Names of the features shown; those of the DataFrame that was fitted, if there was one.
+        file_name, file_type : str, optional
+            Where to save the figure, ``file_name.file_type`` (png by default).
+        X : array-like of shape (n, d), optional
+            The training rows; needed only after loading, since files do not hold them.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        from pyod_quadric.plotting import plot_contributions
+
+        check_is_fitted(self, "model_")
+        rows = self._training_rows() if X is None else self._checked(X)
+        chosen = np.sort(np.random.default_rng(0).permutation(rows.n_rows)[:2000])  # enough for the bands
+        contributions, others = (
+            self._in_blocks(self.model_.contributions, Rows(rows.read(indices))) for indices in (np.array([ind]), chosen)
+        )
+        if feature_names is None:
+            names = list(getattr(self, "feature_names_in_", []))
+            feature_names = [names[column] for column in columns] if names and columns is not None else names or None
+        share = np.mean(self.labels_) if hasattr(self.contamination, "fit") else self.contamination
+        return plot_contributions(
+            contributions[0],
+            others,
+            columns=columns,
+            cutoffs=[1 - float(share), 0.99] if cutoffs is None else cutoffs,
+            feature_names=feature_names,
+            title=f"Row {ind} ({'outlier' if self.labels_[ind] else 'inlier'}): what each feature adds to the score",
+            path=None if file_name is None else f"{file_name}.{file_type or 'png'}",
+        )
+
     def save(self, path: str | PathLike[str], *, sample: bool | None = None) -> None:
         """Write the fitted detector to a file that holds numbers and names and no code; see :mod:`pyod_quadric.model.saved`.
 
         The file takes the place of an old one at once, when it is complete. The training rows are not in it, so that
-        :meth:`explain_outlier` needs them again. Neither is what belongs to this machine: ``checkpoint`` is None after loading,
-        and ``device`` too, unless it is "cpu". What would need code to be loaded cannot be saved: a thresholder as
+        :meth:`explain_outlier` needs them again. Neither is what belongs to this machine: there is no ``checkpoint`` after
+        loading, and no ``device``, unless it is "cpu". What would need code to be loaded cannot be saved: a thresholder as
         ``contamination``, a RandomState as ``random_state``.
 
         Parameters
@@ -284,27 +403,13 @@ class QuadricDetector(ScoringDetector):
         True
         """
         check_is_fitted(self, "model_")
-        reservoir: Reservoir | None = getattr(self, "_reservoir", None)
-        if sample and reservoir is None:
-            reservoir = self._stream()
-        machine = {"checkpoint": None, "device": "cpu" if self.device == "cpu" else None}
-        saved = Saved(
-            parameters=self.get_params(deep=False) | machine,
-            model=self.model_,
-            decision_scores=self.decision_scores_,
-            labels=self.labels_,
-            row_weights=self.row_weights_,
-            threshold=self.threshold_,
-            mean_score=self._mu,
-            std_score=self._sigma,
-            history=self.history_,
-            versions=self.versions_,
-            feature_names=list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
-            reservoir=None if sample is False else reservoir,
-        )
-        content = to_bytes(saved)
-        self._options()  # raises where a loaded detector could not be fitted again
-        write_atomically(Path(path), [content])
+        Parameters.silent(**self.get_params(deep=False))  # raises where a loaded detector could not be fitted again
+        stream: Reservoir | None = getattr(self, "_stream", None)
+        if sample and stream is None:
+            stream = self._continued_stream()
+        here = {"device": "cpu" if self.device == "cpu" else None, "training_options": self._without_checkpoint()}
+        state = self._state(None if sample is False else stream)
+        write_atomically(Path(path), [to_bytes(state, self.get_params(deep=False) | here)])
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -317,9 +422,70 @@ class QuadricDetector(ScoringDetector):
             :meth:`save` writes it.
         """
         try:
-            return cls._from_saved(from_bytes(read_file(path)))
+            return cls._from_state(*from_content(read_container(path)))
         except ValueError as error:
             raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+    def to_module(self) -> ScoreModule:
+        """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
+
+        Preprocessing is included, gradients flow through it, and its numbers are buffers, so that it can follow an encoder. It
+        computes in float64 unless ``float()`` makes it faster and less exact; see :class:`pyod_quadric.export.ScoreModule`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import torch
+        >>> from pyod_quadric import QuadricDetector
+        >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+        >>> detector = QuadricDetector().fit(rows)
+        >>> model = torch.nn.Sequential(torch.nn.Linear(5, 3), detector.to_module())
+        >>> model(torch.zeros(2, 5)).shape
+        torch.Size([2])
+        """
+        check_is_fitted(self, "model_")
+        return ScoreModule(self.model_)
+
+    def to_onnx(self, path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> None:
+        """Write the fitted score as an ONNX graph, with the packages of the ``onnx`` extra.
+
+        The graph, of opset 18, takes ``rows`` (n, d) of a given type, for any n, and gives ``scores`` (n,), computed in
+        float64. The properties of the file have ``threshold_`` (as "threshold": higher scores are those of outliers), the names
+        of the features as JSON, if there are any ("feature_names"), and ``versions_``.
+
+        Parameters
+        ----------
+        path : path
+        dtype : torch.dtype, default=torch.float32
+            The type of the rows.
+        """
+        module = self.to_module()
+        metadata = {"threshold": repr(float(self.threshold_)), **self.versions_}
+        if hasattr(self, "feature_names_in_"):
+            metadata["feature_names"] = json.dumps(list(self.feature_names_in_))
+        write_atomically(Path(path), [onnx_bytes(module, metadata, dtype)])
+
+    @property
+    def input_quadrics_(self) -> Quadrics | None:
+        """The quadrics as polynomials of the (normalised) input: m matrices of size d × d, made anew each time."""
+        check_is_fitted(self, "model_")
+        return self.model_.in_input_space()
+
+    @property
+    def quadrics_(self) -> Quadrics | None:
+        """The quadrics in working coordinates."""
+        return self.model_.quadrics
+
+    @property
+    def n_quadrics_(self) -> int:
+        """How many quadrics have a say."""
+        return 0 if self.model_.quadrics is None else len(self.model_.quadrics)
+
+    @property
+    def quadric_weights_(self) -> NDArray[np.float64] | None:
+        """The weights of their squared distances in the score; None for the mean of the distances."""
+        weights = self.model_.quadric_weights
+        return None if weights is None else weights.numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -336,70 +502,118 @@ class QuadricDetector(ScoringDetector):
             self.__dict__.update(earlier)
             raise
 
-    def _fit(self, rows: Rows, options: FitOptions) -> None:
-        fitted: Fitted = fit_model(rows, options, device_of(self.device))
-        self._set_model(fitted.model)
+    def _parameters(self) -> Parameters:
+        return Parameters(**self.get_params(deep=False))
+
+    def _fit(self, rows: Rows, parameters: Parameters) -> None:
+        device = device_of(self.device)
+        fitted = fit_model(rows, parameters, device, seed_of(self.random_state))
+        self.model_ = fitted.model
         self.row_weights_ = fitted.row_weights
         self.history_ = {name: fitted.history.get(name, []) for name in HISTORY_NAMES}
         self.versions_ = {"torch_version": str(torch.__version__), "pyod_quadric_version": __version__}
-        self._set_n_classes(None)
         self._rows = rows
-        self.decision_scores_ = self._training_scores(rows)
+        self.decision_scores_ = in_blocks(self.model_.score, rows, device, shared=True)
         if np.ptp(self.decision_scores_) <= 8 * torch.finfo(rows.dtype).eps * np.max(self.decision_scores_):
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
+        self._set_n_classes(None)
         self._process_decision_scores()
 
+    def _state(self, stream: Reservoir | None) -> FittedState:
+        names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
+        fitted = {name: getattr(self, attribute) for name, attribute in ATTRIBUTES.items()}
+        return FittedState(**fitted, feature_names=names, stream=stream)
+
     @classmethod
-    def _from_saved(cls, saved: Saved) -> Self:
-        unknown = saved.parameters.keys() - cls().get_params(deep=False).keys()
+    def _from_state(cls, state: FittedState, parameters: dict[str, Any]) -> Self:
+        unknown = parameters.keys() - declarations(Parameters).keys()
         if unknown:
             raise ValueError(f"{sorted(unknown)} are no parameters of {cls.__name__}")
-        if saved.parameters.get("checkpoint") is not None or saved.parameters.get("device") not in (None, "cpu"):
+        rare = parameters.get("training_options") or {}
+        if parameters.get("device") not in (None, "cpu") or (isinstance(rare, dict) and "checkpoint" in rare):
             raise ValueError("a file must not choose where this machine computes or writes: checkpoint and device")
-        detector = cls(**saved.parameters)
-        try:
-            detector._options()
-        except (TypeError, OverflowError) as error:
-            raise ValueError(str(error)) from error
-        detector._set_model(saved.model)
-        detector.row_weights_ = saved.row_weights
-        detector.history_ = saved.history
-        detector.versions_ = saved.versions
-        detector.decision_scores_, detector.labels_ = saved.decision_scores, saved.labels
-        detector.threshold_ = np.float64(saved.threshold)
-        detector._mu, detector._sigma = np.float64(saved.mean_score), np.float64(saved.std_score)
+        Parameters.silent(**parameters)
+        detector = cls(**parameters)
+        for name, attribute in ATTRIBUTES.items():
+            value = getattr(state, name)
+            setattr(detector, attribute, np.float64(value) if isinstance(value, float) else value)
         detector._set_n_classes(None)
-        detector.n_features_in_ = len(saved.model.coordinates.mean)
-        if saved.feature_names is not None:
-            detector.feature_names_in_ = np.array(saved.feature_names, dtype=object)
-        if saved.reservoir is not None:
-            detector._reservoir = saved.reservoir
+        detector.n_features_in_ = len(state.model.coordinates.mean)
+        if state.feature_names is not None:
+            detector.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        if state.stream is not None:
+            detector._stream = state.stream
         return detector
 
     def _partial_fit(self, X: ArrayLike) -> None:
-        check_sizes(self.get_params(deep=False))
+        parameters = self._parameters()
         is_fitted = hasattr(self, "model_")
-        rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_reservoir"))
-        self._reservoir = self._stream(self._shared_seed).with_rows(rows)
-        if self._reservoir.has_grown() if is_fitted else self._reservoir.n_seen >= N_FOLDS:
-            self._reservoir = self._reservoir.used()
-            options = self._options()
-            # A checkpoint belongs to one fit, and here are many short ones.
-            self._fit(Rows(self._reservoir.sample()), replace(options, training=replace(options.training, checkpoint=None)))
+        rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_stream"))
+        self._stream = self._continued_stream().with_rows(rows)
+        is_due = self._stream.has_grown() if is_fitted else self._stream.n_seen >= LEAST_ROWS
+        if not is_due:
+            return
+        self._stream = self._stream.used()
+        # A checkpoint belongs to one fit, and here are many short ones.
+        rare = self._without_checkpoint()
+        if rare != self.training_options:
+            warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
+        self._fit(Rows(self._stream.sample()), replace(parameters, training_options=rare))
 
-    def _stream(self, seed: Callable[[], int] | None = None) -> Reservoir:
+    def _continued_stream(self) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
-        earlier: Reservoir | None = getattr(self, "_reservoir", None)
+        earlier: Reservoir | None = getattr(self, "_stream", None)
         if earlier is not None and earlier.window == self.window:
             return earlier
-        stream = Reservoir(seed() if seed else seed_of(self.random_state), window=as_int(self.window))
+        seed = on_first_rank(lambda: seed_of(self.random_state))  # all processes of a group keep the same sample
+        stream = Reservoir(seed, window=None if self.window is None else int(self.window))
         if earlier is not None:
             return stream.with_rows(Rows(earlier.sample())).used()
         return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
 
-    def _shared_seed(self) -> int:
-        """Return a seed for all processes of a group, so that they keep the same sample."""
-        return on_first_rank(lambda: seed_of(self.random_state))
+    def _without_checkpoint(self) -> dict[str, Any] | None:
+        """Return the options of training without what belongs to this machine; None if nothing is left."""
+        rare = {name: value for name, value in (self.training_options or {}).items() if name not in CHECKPOINT_OPTIONS}
+        return rare if rare or self.training_options == {} else None
 
-    def _options(self) -> FitOptions:
-        return fit_options(self.get_params(deep=False))
+    def _training_rows(self) -> Rows:
+        if not hasattr(self, "_rows"):
+            raise ValueError("copies and files of a detector do not hold its training rows; fit again, or give them as X")
+        rows: Rows = self._rows
+        return rows
+
+    def _checked(self, X: ArrayLike) -> Rows:
+        """Return rows that the fitted model can take."""
+        check_is_fitted(self, "model_")
+        return self._validated(X)
+
+    def _validated(self, X: ArrayLike, reset: bool = False, least: int = 1) -> Rows:
+        """Return rows of floats, after a look at their number, shape, values and names, which a reset remembers."""
+        dtype = getattr(X, "dtype", None)
+        small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4  # float16, too, as in files
+        types = [np.float32] if small else [np.float64, np.float32]
+        if not is_large(X):
+            return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+        known = None if reset else getattr(self, "feature_names_in_", None)
+        rows = large_rows(X, None if known is None else list(known))  # scikit-learn would look at all of them at once
+        if rows.n_rows < least:
+            raise ValueError(f"at least {least} rows are needed, got {rows.n_rows}")
+        if reset:
+            self.__dict__.pop("feature_names_in_", None)
+            self.n_features_in_ = rows.n_features
+            if rows.names is not None:
+                self.feature_names_in_ = np.array(rows.names, dtype=object)
+        elif rows.n_features != self.n_features_in_:
+            raise ValueError(f"rows must have {self.n_features_in_} features, as those of the fit, got {rows.n_features}")
+        return rows
+
+    def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Rows, size: int = BATCH_ROWS) -> NDArray[np.float64]:
+        with share_of_cores():
+            return in_blocks(function, rows, device_of(self.device), size)
+
+
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    return int(check_random_state(random_state).randint(2**31 - 1))

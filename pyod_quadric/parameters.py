@@ -106,11 +106,11 @@ class TrainingOptions(_Declared):
     checkpoint_minutes : float, optional
         Otherwise, write it every this many minutes, 10 by default. It is always written at the start and at the end.
 
-    Warns
-    -----
-    UserWarning
-        Where something is asked for that has no effect: a weight of the penalty on the manifold, times of a checkpoint without
-        a file for it.
+    Raises
+    ------
+    ValueError
+        If a value is not allowed, or would have no effect: a weight of the penalty on the manifold, times of a checkpoint
+        without a file for it.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class TrainingOptions(_Declared):
             ("checkpoint_minutes", self.checkpoint_steps is not None, "checkpoint_steps decides when it is written"),
         ):
             if has_none and getattr(self, name) is not None:
-                _warn_of_no_effect(name, getattr(self, name), why)
+                raise ValueError(f"{name}={getattr(self, name)!r} has no effect: {why}; leave it out")
 
     def learning_rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch."""
@@ -215,10 +215,13 @@ class Parameters(_Declared):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        rare = self.training_options or {}
+        for name, value in rare.items():
+            rare[name] = checked(name, value, training_declaration(name).metadata["kinds"])
         training = self.training()  # raises if it cannot be as it was asked for
         for name, has_none, why in self._without_effect(training):
             if has_none and getattr(self, name) != declarations(Parameters)[name].default:
-                _warn_of_no_effect(name, getattr(self, name), why)
+                warnings.warn(f"{name}={getattr(self, name)!r} has no effect: {why}", stacklevel=4)
 
     @classmethod
     def silent(cls, **values: Any) -> Self:
@@ -266,7 +269,3 @@ class Parameters(_Declared):
             *((name, linear, no_quadrics) for name in ("n_quadrics", "distance", "inner_product", "init")),
             ("inner_product", is_given and training is None, "the quadrics are given and not trained"),
         ]
-
-
-def _warn_of_no_effect(name: str, value: Any, why: str) -> None:
-    warnings.warn(f"{name}={value!r} has no effect: {why}", stacklevel=2)

@@ -11,19 +11,25 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LightSource
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from pyod_quadric.fitting.comparison import Comparison
 from pyod_quadric.fitting.dimension import Spectrum
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.geometry.zero_sets import intersection_curve, zero_set
 from pyod_quadric.model.model import Model
+from pyod_quadric.parameters import ConstraintName
 
 MOST_NAMES = 30  # features that can be named below each other's bars
 LONG_TAIL = 20  # of scores: the largest, in units of the median
 CELLS_IN_PLANE, CELLS_IN_SPACE = 200, 24
+MOST_POINTS = 5000  # of a scatter plot
+CONSTRAINT_NAMES: dict[ConstraintName, str] = {"penalty": "penalty", "stiefel": "manifold"}
+CONSTRAINT_COLOURS = {"penalty": "tab:orange", "stiefel": "tab:blue"}
 COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown")
 
 
@@ -139,6 +145,41 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend_below(ax, handles=lines)
     return ax
+
+
+def plot_comparison(comparison: Comparison) -> Figure:
+    """Draw penalty against manifold: held-out losses and orthonormality errors over time, and one score over the other.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Of :func:`pyod_quadric.compare_constraints`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Which belongs to no window; ``savefig`` writes it.
+    """
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    losses, errors, scores = figure.subplots(1, 3)
+    for name, run in comparison.runs.items():
+        style = {"color": CONSTRAINT_COLOURS[name], "label": f"{CONSTRAINT_NAMES[name]}, learning rate {run.lr:g}"}
+        losses.plot(run.seconds, run.losses, ".-", **style)
+        errors.semilogy(run.seconds[1:], run.errors[1:], ".-", **style)
+    losses.set(xlabel="seconds", ylabel="mean order-2 distance", title="Held-out loss")
+    errors.set(xlabel="seconds", ylabel="‖ṼᵀṼ − I‖", title="Orthonormality error")
+    penalty, manifold = (comparison.scores[name] for name in CONSTRAINT_NAMES)
+    shown = slice(None, None, max(1, len(penalty) // MOST_POINTS))
+    scores.loglog(penalty[shown], manifold[shown], ".", markersize=3, alpha=0.5, color="tab:gray")
+    scores.set(
+        xlabel="score by the penalty",
+        ylabel="score by the manifold",
+        title=f"Scores of {len(penalty)} rows, ρ = {comparison.rank_correlation:.3f}",
+    )
+    for axes in (losses, errors, scores):
+        axes.grid(alpha=0.3)
+    losses.legend()
+    return figure
 
 
 def plot_scores(
@@ -308,17 +349,17 @@ def _strongest(model: Model | Quadrics, most: int) -> tuple[Quadrics, list[str]]
     """Return the quadrics to draw, in input coordinates, and their names."""
     if isinstance(model, Quadrics):
         return model[:most], [f"quadric {number}" for number in range(len(model[:most]))]
-    if model.coordinates.normalize:
+    if model.normalize:
         raise ValueError(
             "this model divides rows by their norms, so its quadrics are not surfaces among the rows: fit with normalize=False"
         )
     quadrics = model.in_input_space()
     if quadrics is None:
         raise ValueError("this model has no quadrics, only a linear part; plot_contributions draws what that sees")
-    if model.weights is None:
+    if model.quadric_weights is None:
         return _strongest(quadrics, most)
-    order = model.weights.argsort(descending=True)[:most]
-    shares = model.weights / model.weights.sum()
+    order = model.quadric_weights.argsort(descending=True)[:most]
+    shares = model.quadric_weights / model.quadric_weights.sum()
     return quadrics[order], [f"quadric {k}, {shares[k]:.0%} of the weight" for k in order.tolist()]
 
 

@@ -27,10 +27,10 @@ from examples.benchmarks._common import (
     training_step,
     write_results,
 )
+from pyod_quadric.geometry.frames import orthonormality_error
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import fit_working_coordinates
-from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
-from pyod_quadric.training.manifold import orthonormality_error
+from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.starts import random_quadrics
 
 TARGET = 1e-5
@@ -59,10 +59,14 @@ class Method(NamedTuple):
 
 
 METHODS = [
-    Method("manifold, CholeskyStiefel, lr 0.1", Stiefel, 0.1),
-    Method("manifold, CholeskyStiefel, lr 1", Stiefel, 1.0),
-    Method("manifold, geoopt.EuclideanStiefel, lr 0.1", lambda start: Stiefel(start, manifold=geoopt.EuclideanStiefel()), 0.1),
-    Method("penalty λ = 1, lr 0.01", Penalty, 0.01),
+    Method("manifold, CholeskyStiefel, lr 0.1", StiefelConstraint, 0.1),
+    Method("manifold, CholeskyStiefel, lr 1", StiefelConstraint, 1.0),
+    Method(
+        "manifold, geoopt.EuclideanStiefel, lr 0.1",
+        lambda start: StiefelConstraint(start, manifold=geoopt.EuclideanStiefel()),
+        0.1,
+    ),
+    Method("penalty λ = 1, lr 0.01", PenaltyConstraint, 0.01),
 ]
 
 

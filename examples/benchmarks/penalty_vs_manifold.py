@@ -1,10 +1,11 @@
 """Soft penalty or Stiefel manifold: which way to hold orthonormality learns faster, ends lower and scores better.
 
 Both start from the same quadrics and see the same batches, with SGD and with Adam, from a random and from a spectral start, for
-few and for many quadrics, in principal coordinates of real data. Every tenth training row is held out; coordinates and the
-spectral start are learnt without those rows. The learning rate is chosen for each method from one grid by the held-out loss
-with the first seed: powers of ten first, then the two half powers beside the best. All figures are then means over the seeds,
-which decide the random start and the batches. Times are numbers of steps times the shortest time of a step, measured in turns.
+few and for many quadrics, in principal coordinates of real data. One training row in ten is held out; coordinates and the
+spectral start are learnt without those rows. Runs are those of ``pyod_quadric.compare_constraints``. The learning rate is
+chosen for each method from one grid by the held-out loss with the first seed: powers of ten first, then the two half powers
+beside the best. All figures are then means over the seeds, which decide held-out rows, the random start and the batches.
+Times are numbers of steps times the shortest time of a step, measured in turns.
 
 A penalty leaves the frame a little off orthonormal, and quadrics that lean towards each other have a smaller loss. So its
 loss is also given after polar projection, which combines the polynomials (their linear and constant parts, too) to an
@@ -38,17 +39,17 @@ from examples.benchmarks._common import (
     write_results,
 )
 from pyod_quadric import Quadrics, second_order_distance
-from pyod_quadric.geometry.packing import unpack
-from pyod_quadric.model.coordinates import fit_working_coordinates
-from pyod_quadric.training.constraints import Penalty, Stiefel
-from pyod_quadric.training.manifold import gram, orthonormality_error, polar
-from pyod_quadric.training.options import TrainingOptions
+from pyod_quadric.data.batches import held_out_indices
+from pyod_quadric.data.rows import Rows
+from pyod_quadric.fitting.comparison import ONE_IN, constraint_run
+from pyod_quadric.model.coordinates import WorkingCoordinates, fit_working_coordinates
+from pyod_quadric.parameters import ConstraintName, OptimizerName, TrainingOptions
+from pyod_quadric.training.constraints import PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.starts import random_quadrics, spectral_quadrics
 
-HELD_OUT_EVERY = 10
 BATCH_SIZE = 256
 MOMENTUM = 0.9
-CONSTRAINTS = {"penalty": Penalty, "stiefel": Stiefel}
+CONSTRAINTS = {"penalty": PenaltyConstraint, "stiefel": StiefelConstraint}
 OPTIMIZERS = ("sgd", "adam")
 METHODS = list(product(OPTIMIZERS, CONSTRAINTS))
 STARTS = ("random", "spectral")
@@ -70,14 +71,30 @@ FULL = Size(n_components=40, n_quadrics=(5, 100), n_steps=250, n_seeds=3, expone
 FAST = Size(n_components=6, n_quadrics=(2, 5), n_steps=4, n_seeds=2, exponents=(-2,))
 
 
+class Points(NamedTuple):
+    """Data in principal coordinates of the rows that are trained on, which the seed decides."""
+
+    coordinates: WorkingCoordinates
+    fitted: Tensor  # the rows that are trained on
+    test: DataSet
+    spectral: Quadrics  # the closed form for them
+
+
 class Case(NamedTuple):
-    """Points in working coordinates, the number of quadrics, and where they start."""
+    """A data set, the number of quadrics, and where they start."""
 
     data_name: str
-    points: DataSet
+    data: DataSet
+    points: Callable[[int], Points]  # by seed
     n_quadrics: int
     start_name: str
-    start: Callable[[int], Quadrics]  # by seed
+
+    def start(self, seed: int) -> Quadrics:
+        """Return where training starts."""
+        points = self.points(seed)
+        if self.start_name == "spectral":
+            return points.spectral[: self.n_quadrics]
+        return random_quadrics(self.n_quadrics, points.spectral.n_features, torch.Generator().manual_seed(seed))
 
 
 class Run(NamedTuple):
@@ -103,37 +120,23 @@ def load_all(data: Path, fast: bool) -> dict[str, DataSet]:
     }
 
 
-def held_out(points: Tensor) -> Tensor:
-    """Return the rows that are kept apart."""
-    return points[::HELD_OUT_EVERY]
-
-
-def not_held_out(points: Tensor) -> Tensor:
-    """Return the rows that are trained on."""
-    return points[torch.arange(len(points)) % HELD_OUT_EVERY > 0]
-
-
-def in_working_coordinates(data: DataSet, n_components: int) -> DataSet:
-    """Return the data in principal coordinates of the rows that are trained on."""
-    coordinates = fit_working_coordinates(lambda: [not_held_out(data.training)], n_components)
+def in_working_coordinates(data: DataSet, size: Size, seed: int) -> Points:
+    """Return the data in principal coordinates of the rows that are trained on, and the closed form for these."""
+    held_out = held_out_indices(len(data.training), ONE_IN, seed)
+    fitted = data.training[np.setdiff1d(np.arange(len(data.training)), held_out)]
+    coordinates = fit_working_coordinates(lambda: [fitted], size.n_components)
+    working = coordinates.transform(fitted)
     outliers = [coordinates.transform(rows) for rows in data.outliers]
-    return DataSet(coordinates.transform(data.training), coordinates.transform(data.inliers), outliers)
+    spectral = spectral_quadrics([working], max(size.n_quadrics)).to(dtype=torch.float32)
+    return Points(coordinates, working, DataSet(working, coordinates.transform(data.inliers), outliers), spectral)
 
 
 def cases(data: Path, size: Size, fast: bool) -> Iterator[Case]:
     """Yield all cases."""
     for data_name, raw in load_all(data, fast).items():
-        points = in_working_coordinates(raw, size.n_components)
-        spectral = spectral_quadrics([not_held_out(points.training)], max(size.n_quadrics)).to(dtype=torch.float32)
-        for m in size.n_quadrics:
-            starts = {"random": random_start(m, size.n_components), "spectral": lambda _, m=m, spectral=spectral: spectral[:m]}
-            for start_name in STARTS:
-                yield Case(data_name, points, m, start_name, starts[start_name])
-
-
-def random_start(n_quadrics: int, n_features: int) -> Callable[[int], Quadrics]:
-    """Return a random start as a function of the seed."""
-    return lambda seed: random_quadrics(n_quadrics, n_features, torch.Generator().manual_seed(seed))
+        points = cache(partial(in_working_coordinates, raw, size))
+        for m, start_name in product(size.n_quadrics, STARTS):
+            yield Case(data_name, raw, points, m, start_name)
 
 
 def mean_d2(points: Tensor, quadrics: Quadrics) -> float:
@@ -141,46 +144,38 @@ def mean_d2(points: Tensor, quadrics: Quadrics) -> float:
     return float(second_order_distance(points, quadrics).mean())
 
 
-def roc_auc(points: DataSet, quadrics: Quadrics) -> float:
+def roc_auc(points: Points, quadrics: Quadrics) -> float:
     """Return the ROC-AUC of the mean order-2 distance on the test rows."""
-    return points.roc_auc(lambda rows: second_order_distance(rows, quadrics).mean(dim=1))
+    return points.test.roc_auc(lambda rows: second_order_distance(rows, quadrics).mean(dim=1))
 
 
-def projected(quadrics: Quadrics) -> Quadrics:
-    """Return the combinations of the polynomials whose frame is the orthonormal one nearest to theirs."""
-    columns = quadrics.packed().double().T  # (P, m)
-    frame = polar(columns)
-    mixing = torch.linalg.solve(gram(columns), columns.T @ frame).T  # (m, m), new polynomials from old ones
-    rest = mixing @ torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1).double()
-    return Quadrics(unpack(frame.T), rest[:, :-1], rest[:, -1]).to(dtype=quadrics.dtype)
-
-
-def run(case: Case, constraint_name: str, optimizer_name: str, lr: float, seed: int, n_steps: int) -> Run | None:
+def run(
+    case: Case, constraint_name: ConstraintName, optimizer_name: OptimizerName, lr: float, seed: int, n_steps: int
+) -> Run | None:
     """Train once; None if it diverges."""
-    fitted, kept = not_held_out(case.points.training), held_out(case.points.training)
-    start = case.start(seed)
-    constraint = CONSTRAINTS[constraint_name](start)
-    optimizer = constraint.optimizer(optimizer_name, lr=lr, momentum=MOMENTUM)
-    generator = torch.Generator().manual_seed(seed)
-    steps_per_epoch = math.ceil(len(fitted) / BATCH_SIZE)
-    options = TrainingOptions(lr=lr, epoch_num=max(1, round(n_steps / steps_per_epoch)))
-    losses = [mean_d2(kept, start)]
-    for epoch in range(options.epoch_num):
-        for group in optimizer.param_groups:
-            group["lr"] = options.learning_rate(epoch)
-        for rows in torch.split(torch.randperm(len(fitted), generator=generator), BATCH_SIZE):
-            if not math.isfinite(training_step(constraint, optimizer, fitted[rows])):
-                return None
-        losses.append(mean_d2(kept, constraint.quadrics()))
-    quadrics = constraint.quadrics()
+    rows, points, start = Rows(case.data.training), case.points(seed), case.start(seed)
+    steps_per_epoch = math.ceil(0.9 * rows.n_rows / BATCH_SIZE)
+    options = TrainingOptions(
+        constraint=constraint_name,
+        optimizer_name=optimizer_name,
+        lr=lr,
+        momentum=MOMENTUM,
+        epoch_num=max(1, round(n_steps / steps_per_epoch)),
+        batch_size=BATCH_SIZE,
+        seed=seed,
+    )
+    try:
+        found = constraint_run(rows, start, options, points.coordinates)
+    except FloatingPointError:
+        return None
     return Run(
         steps=[epoch * steps_per_epoch for epoch in range(options.epoch_num + 1)],
-        held_out=losses,
-        training=mean_d2(fitted, quadrics),
-        projected=mean_d2(kept, projected(quadrics)),
-        error=float(orthonormality_error(quadrics.packed().double().T)),
-        start_roc_auc=roc_auc(case.points, start),
-        roc_auc=roc_auc(case.points, quadrics),
+        held_out=found.losses,
+        training=mean_d2(points.fitted, found.quadrics),
+        projected=found.orthonormal_loss,
+        error=found.errors[-1],
+        start_roc_auc=roc_auc(points, start),
+        roc_auc=roc_auc(points, found.quadrics),
     )
 
 

@@ -29,7 +29,7 @@ from torch.nn import Parameter
 from examples.benchmarks._common import argument_parser, best_seconds, environment, markdown_table, training_step, write_results
 from pyod_quadric.geometry.distances import second_order_from
 from pyod_quadric.geometry.quadrics import Quadrics, hs_norm, values_and_gradient_norms
-from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
+from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.objective import mean_distance_and_gradient
 from pyod_quadric.training.starts import random_quadrics
 
@@ -108,7 +108,7 @@ def scoring(problem: Problem) -> Task:
 def loss_and_gradient(problem: Problem) -> Task:
     """Return the objective and its gradient, written into memory that is there already."""
     points, quadrics = problem
-    constraint = Penalty(quadrics)
+    constraint = PenaltyConstraint(quadrics)
     parts, out = constraint.parts(), constraint.gradient_buffer
     return lambda: mean_distance_and_gradient(points, *parts, out=out)
 
@@ -127,10 +127,10 @@ def our_tasks(problem: Problem) -> dict[str, Task]:
         IN_PLACE: product_in_place(problem),
         "scoring": scoring(problem),
         "loss and gradient": loss_and_gradient(problem),
-        "penalty step": full_step(problem, Penalty),
-        "Stiefel step": full_step(problem, Stiefel),
+        "penalty step": full_step(problem, PenaltyConstraint),
+        "Stiefel step": full_step(problem, StiefelConstraint),
         "Stiefel step, geoopt.EuclideanStiefel": full_step(
-            problem, lambda quadrics: Stiefel(quadrics, manifold=geoopt.EuclideanStiefel())
+            problem, lambda quadrics: StiefelConstraint(quadrics, manifold=geoopt.EuclideanStiefel())
         ),
     }
 
@@ -196,7 +196,7 @@ def time_naive(problem: Problem, size: Size) -> dict[str, float]:
     by_point = NaiveQuadrics(problem.quadrics[: size.n_naive], differentiate=True)
     assembled = NaiveQuadrics(problem.quadrics, differentiate=False)
     tasks = {
-        "ours": full_step(problem, Penalty),
+        "ours": full_step(problem, PenaltyConstraint),
         "naive, ∇f from matrices": lambda: assembled.step(batch),
         "naive, ∇f by autograd": lambda: by_point.step(batch),
     }

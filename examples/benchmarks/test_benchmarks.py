@@ -20,8 +20,8 @@ from examples.benchmarks import (
     speed,
 )
 from pyod_quadric import Quadrics, second_order_distance
-from pyod_quadric.training.constraints import Penalty
-from pyod_quadric.training.manifold import orthonormality_error
+from pyod_quadric.geometry.frames import orthonormality_error
+from pyod_quadric.training.constraints import PenaltyConstraint
 
 
 def files(output, name):
@@ -68,7 +68,7 @@ def test_naive_reference_moves_the_linear_parts_alike(differentiate):
     constraints = []
 
     def keep(start):
-        constraints.append(Penalty(start))
+        constraints.append(PenaltyConstraint(start))
         return constraints[0]
 
     speed.full_step(speed.Problem(points, quadrics), keep)()

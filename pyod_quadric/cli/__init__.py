@@ -12,8 +12,6 @@
     files that are whole or not there
 ``options``
     what several commands have in common
-``duel``
-    what ``compare`` measures and draws
 ``fit``, ``score``, ``explain``, ``compare``, ``robustness``, ``info``
     the commands
 ``main``

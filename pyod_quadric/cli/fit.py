@@ -18,9 +18,7 @@ from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.parallel.group import process_group
 from pyod_quadric.parallel.ranks import on_first_rank, rank
-from pyod_quadric.parameters import Loss
-from pyod_quadric.training.constraints import FrameInnerProduct, OptimizerName
-from pyod_quadric.training.options import ConstraintName, Init, Score
+from pyod_quadric.parameters import ConstraintName, Init, InnerProduct, Loss, OptimizerName, Score
 
 HELP = "learn what is normal from rows, and write a model file"
 PARAMETERS = inspect.signature(QuadricDetector).parameters
@@ -84,7 +82,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "epoch_num": {"type": int, "help": "epochs of training; 0 is the closed form alone"},
     "constraint": {"choices": get_args(ConstraintName), "help": "how training holds orthonormality"},
     "orthonormality_weight": {"type": float, "help": "the weight of the penalty"},
-    "inner_product": {"choices": get_args(FrameInnerProduct), "help": "what is orthonormal"},
+    "inner_product": {"choices": get_args(InnerProduct), "help": "what is orthonormal"},
     "loss": {"choices": get_args(Loss), "help": "what training minimises, if not the distance"},
     "optimizer_name": {"choices": get_args(OptimizerName), "help": "the optimiser"},
     "lr": {"type": float, "help": "the learning rate"},

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def description(detector: QuadricDetector, path: str) -> dict[str, Any]:
     """Return everything worth knowing about a model, in types that JSON knows."""
-    coordinates, linear = detector.model_.coordinates, detector.model_.linear
+    coordinates, linear = detector.model_.coordinates, detector.model_.linear_part
     names = getattr(detector, "feature_names_in_", None)
     history = {name: values for name, values in detector.history_.items() if values}
     return {
@@ -39,7 +39,7 @@ def description(detector: QuadricDetector, path: str) -> dict[str, Any]:
             "quadrics": detector.n_quadrics_,
             "coordinates_of_the_quadrics": len(coordinates.matrix),
             "axes_of_the_linear_part": 0 if linear is None else len(linear.variances),
-            "rows_are_normalised": bool(coordinates.normalize),
+            "rows_are_normalised": detector.model_.normalize,
         },
         "training": {
             "threshold": float(detector.threshold_),

@@ -112,9 +112,26 @@ class RowBatches:
         return group * self._one_in + place + (place >= self._places(group))
 
     def _places(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which row of each group is held out: a hash of its number and the seed, so that nothing need be stored."""
-        mixed = (groups.astype(np.uint64) + np.uint64(self._seed)) * np.uint64(0x9E3779B97F4A7C15)
-        return ((mixed >> np.uint64(40)) % np.uint64(self._one_in)).astype(np.int64)
+        return held_out_places(groups, self._one_in, self._seed)
+
+
+def held_out_indices(n_rows: int, one_in: int, seed: int) -> NDArray[np.int64]:
+    """Return the indices of the rows that :class:`RowBatches` holds out of training.
+
+    Examples
+    --------
+    >>> len(held_out_indices(100, one_in=10, seed=0))
+    10
+    """
+    groups = np.arange(-(-n_rows // one_in))
+    indices = groups * one_in + held_out_places(groups, one_in, seed)
+    return indices[indices < n_rows]
+
+
+def held_out_places(groups: NDArray[np.int64], one_in: int, seed: int) -> NDArray[np.int64]:
+    """Return which row of each group is held out: a hash of its number and the seed, so that nothing need be stored."""
+    mixed = (groups.astype(np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(40)) % np.uint64(one_in)).astype(np.int64)
 
 
 class PassBatches:

@@ -43,7 +43,7 @@ class Rows:
 
     names: list[str] | None = None  # of the columns, if they have any
     in_groups = False  # whether rows here and there cost as much as all rows around them
-    _prepared = staticmethod(lambda rows: rows)
+    _unit = False  # whether rows are divided by their norms
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class Rows:
             place = int(torch.argmin(finite.int()))
             row = range(*index.indices(self.n_rows))[place] if isinstance(index, slice) else int(index[place])
             raise ValueError(f"rows must be finite, but row {row} holds NaN or infinite entries; remove or impute it")
-        return self._prepared(rows)
+        return normalized(rows) if self._unit else rows
 
     def normalized(self) -> Self:
         """Return the same rows, each divided by its norm when it is read."""
         unit = copy.copy(self)
-        unit._prepared = normalized
+        unit._unit = True
         return unit
 
     def blocks(self, size: int) -> Iterator[Tensor]:
@@ -269,7 +269,8 @@ class LoaderRows(Rows):
             if start == 0 and digest([rows]) != self._beginning:
                 raise ValueError("the loader began with other rows before; it must not shuffle, nor change anything at random")
             start += len(rows)
-            yield self._prepared(rows.to(self.dtype))
+            rows = rows.to(self.dtype)
+            yield normalized(rows) if self._unit else rows
         if start != self.n_rows:
             raise ValueError(f"the loader gave {self.n_rows} rows at first, now it gives {start}; it must give the same ones")
 

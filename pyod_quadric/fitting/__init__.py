@@ -1,13 +1,19 @@
 """From rows to a model: folds, evidence, row weights.
 
-``parameters``
-    the detector's parameters as options of a fit
 ``folds``
     the rows as a fit sees them, in folds
 ``evidence``
     how much each quadric counts
+``cross_fit``
+    quadrics fitted to all rows, and to the complement of each fold
+``components``
+    the coordinates of the quadrics: how many, and which
+``row_weights``
+    how much each row counts
 ``fit``
     everything together, in passes over the rows
+``comparison``
+    :func:`compare_constraints`: penalty against manifold on the same rows
 ``dimension``
     how many quadrics, by the variances along principal axes
 """

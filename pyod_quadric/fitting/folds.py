@@ -1,4 +1,4 @@
-"""The rows as a fit sees them: normalised or not, and in coordinates of their span where they are few."""
+"""The rows as a fit sees them: in folds, normalised or not, and in coordinates of their span where they are few."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,40 +8,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyod_quadric.data.rows import Rows, normalized, row_norms
+from pyod_quadric.data.rows import Rows, row_norms
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import FLOOR, LinearPart, cross_validated
-from pyod_quadric.model.moments import Moments, moments_of_folds, sum_of_moments
+from pyod_quadric.model.moments import Moments, in_folds, moments_of_folds, sum_of_moments
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
-from pyod_quadric.training.options import FitOptions
+from pyod_quadric.parameters import LEAST_ROWS, Parameters
 
-N_FOLDS = 3
+N_FOLDS = LEAST_ROWS
 MOST_BLOCK_ROWS = 8192
-# Norms are dropped only if they hold less than this share of the variance, and the mean more than that of the squared norms:
-# for rows that somebody has centred the origin means nothing, but embeddings, even of texts of many kinds, have a mean.
+# Rows are normalised only if their norms hold less than this share of the variance, and their mean more than that of the
+# squared norms: for centred rows the origin means nothing, but embeddings, even of texts of many kinds, have a mean.
 NORM_SHARE = 0.1
 MEAN_SHARE = 0.05
-NORM_FEATURES = 32  # and only in embeddings: of a few features the norm is one too many to lose
+NORM_FEATURES = 32  # and only in embeddings: few features lose too much with their norm
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """The rows as the fit sees them: on a device, normalised or not, and in coordinates of their span if that is smaller."""
+class FoldedRows:
+    """Rows on a device, in folds, and in coordinates of their span if that is smaller.
+
+    Parameters
+    ----------
+    rows : Rows
+        Normalised, if the model normalises.
+    device : torch.device
+    folds : Tensor of shape (n,)
+        Which fold each row is in.
+    origin : Tensor of shape (d,), optional
+    basis : Tensor of shape (r, d), optional
+        Orthonormal rows; with the origin, the span of the rows.
+    """
 
     rows: Rows
     device: torch.device
-    folds: Tensor  # (n,), which fold each row is in
-    normalize: bool = False
-    origin: Tensor | None = None  # (d,)
-    basis: Tensor | None = None  # (r, d), orthonormal
+    folds: Tensor
+    origin: Tensor | None = None
+    basis: Tensor | None = None
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the rows: their own, or float64 in coordinates of their span."""
         return self.rows.dtype if self.basis is None else torch.float64
 
-    def in_span(self) -> "View":
+    def in_span(self) -> "FoldedRows":
         """Return the same rows in coordinates of their span, if there are no more rows than features."""
         if self.rows.n_rows > self.rows.n_features:
             return self
@@ -54,86 +65,100 @@ class View:
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Go through this process's share of all rows; gives where they stand, and the rows."""
-        for place, block in self.rows.placed_blocks(self._block_rows()):
+        for place, block in self.rows.placed_blocks(block_rows(self.rows)):
             yield place, self._seen(block)
 
-    def _block_rows(self) -> int:
-        return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // self.rows.n_features))
+    def in_folds(self) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
+        """Go through the blocks fold by fold; see :func:`pyod_quadric.model.moments.in_folds`."""
+        return in_folds(self.blocks(), self.folds, N_FOLDS)
 
-    def read(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Return some rows by number."""
-        return self._seen(self.rows.read(numbers))
+    def read(self, indices: NDArray[np.int64]) -> Tensor:
+        """Return some rows by index."""
+        return self._seen(self.rows.read(indices))
 
-    def norms(self) -> Tensor:
-        """Return the norms (n,) of the rows as they are, from one pass."""
-        norms = torch.zeros(self.rows.n_rows, dtype=torch.float64, device=self.device)
-        for place, block in self.rows.placed_blocks(self._block_rows()):
-            norms[place] = row_norms(block.to(self.device))
-        sum_over_ranks(norms)
-        return norms
-
-    def moments(self, weights: Tensor) -> list[Moments]:
+    def moments(self, row_weights: Tensor) -> list[Moments]:
         """Return the weighted moments of each fold, from one pass."""
-        return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, N_FOLDS, weights)
+        return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, N_FOLDS, row_weights)
 
     def lifted(self, part: LinearPart) -> LinearPart:
-        """Express a linear part of the view in (normalised) input coordinates."""
+        """Express a linear part of these coordinates in those of the rows."""
         if self.basis is None or self.origin is None:
             return part
         return replace(part, mean=self.origin + part.mean @ self.basis, axes=part.axes @ self.basis)
 
     def lifted_coordinates(self, coordinates: WorkingCoordinates) -> WorkingCoordinates:
-        """Express working coordinates of the view as a map from the input."""
-        if self.basis is not None and self.origin is not None:
-            mean = self.origin + coordinates.mean @ self.basis
-            coordinates = replace(coordinates, mean=mean, matrix=coordinates.matrix @ self.basis)
-        return replace(coordinates, normalize=self.normalize)
+        """Express working coordinates of these coordinates as a map from the rows."""
+        if self.basis is None or self.origin is None:
+            return coordinates
+        return WorkingCoordinates(self.origin + coordinates.mean @ self.basis, coordinates.matrix @ self.basis)
 
     def _seen(self, rows: Tensor) -> Tensor:
         rows = rows.to(self.device)
-        if self.normalize:
-            rows = normalized(rows)
         return rows if self.basis is None or self.origin is None else (rows.double() - self.origin) @ self.basis.T
 
 
-def choose_view(plain: View, options: FitOptions) -> tuple[View, list[Moments]]:
-    """Return the view, normalised if that is asked for or better, and the moments of its folds.
+def block_rows(rows: Rows) -> int:
+    """Return how many rows to read at once."""
+    return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // rows.n_features))
 
-    It is better if the norms hold little of the variance, so that little can be lost; if rows are not around the origin, since
-    the norm of centred rows is their distance from the mean; and if held-out normalised rows have the larger Gaussian
-    likelihood, with the Jacobian of the normalisation, as in the choice of a Box-Cox transformation.
+
+def norms_of(rows: Rows, device: torch.device) -> Tensor:
+    """Return the norms (n,) of rows, from one pass."""
+    norms = torch.zeros(rows.n_rows, dtype=torch.float64, device=device)
+    for place, block in rows.placed_blocks(block_rows(rows)):
+        norms[place] = row_norms(block.to(device))
+    sum_over_ranks(norms)
+    return norms
+
+
+def folded_rows(
+    rows: Rows, folds: Tensor, device: torch.device, parameters: Parameters
+) -> tuple[FoldedRows, list[Moments], Tensor | None]:
+    """Return the rows in folds, normalised if that is asked for or better, the moments of the folds, and the norms.
+
+    The norms (n,) are those of rows that are normalised; else None.
     """
 
-    def look(normalize: bool) -> tuple[View, list[Moments]]:
-        view = replace(plain, normalize=normalize)
-        view = view if options.n_components is None else view.in_span()
-        moments = view.moments(torch.ones(len(view.folds), dtype=torch.float64, device=view.device))
-        total = sum_of_moments(moments)
-        if not total.scatter.isfinite().all():
-            raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
-        if not _is_spread(total):
-            rows = "normalised rows" if normalize else "rows"
-            raise ValueError(f"all {rows} are equal, so nothing can be learnt from them; give rows that differ")
-        return view, moments
+    def seen(normalize: bool) -> tuple[FoldedRows, list[Moments]]:
+        folded = FoldedRows(rows.normalized() if normalize else rows, device, folds)
+        folded = folded if parameters.n_components is None else folded.in_span()
+        moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))
+        _check_spread(sum_of_moments(moments), "normalised rows" if normalize else "rows")
+        return folded, moments
 
-    if options.normalize != "auto":
-        return look(bool(options.normalize))
-    raw = look(normalize=False)
-    d = plain.rows.n_features
-    if d < NORM_FEATURES:
-        return raw
-    norms = plain.norms()
-    spread, size = float(sum_of_moments(raw[1]).covariance().trace()), float(norms.square().mean())
-    if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * spread:
-        return raw
-    if size - spread <= MEAN_SHARE * size:
-        return raw
-    unit = look(normalize=True)
-    volumes = [view.lifted(cross_validated(moments, d, FLOOR)[0]).log_determinant() for view, moments in (raw, unit)]
-    return unit if volumes[1] + 2 * d * float(norms.log().mean()) < volumes[0] else raw
+    if parameters.normalize is False or (parameters.normalize == "auto" and rows.n_features < NORM_FEATURES):
+        return *seen(normalize=False), None
+    if parameters.normalize is True:
+        return *seen(normalize=True), norms_of(rows, device)
+    raw, norms = seen(normalize=False), norms_of(rows, device)
+    if not _norms_say_little(sum_of_moments(raw[1]), norms):
+        return *raw, None
+    unit = seen(normalize=True)
+    return (*unit, norms) if _is_likelier(unit, raw, norms) else (*raw, None)
 
 
-def _is_spread(moments: Moments) -> bool:
-    """Return whether rows differ by more than rounding."""
+def _norms_say_little(moments: Moments, norms: Tensor) -> bool:
+    """Return whether norms hold little of the variance, and rows are not around the origin, as centred rows are."""
+    variance, mean_square = float(moments.covariance().trace()), float(norms.square().mean())
+    if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * variance:
+        return False
+    return mean_square - variance > MEAN_SHARE * mean_square
+
+
+def _is_likelier(unit: tuple[FoldedRows, list[Moments]], raw: tuple[FoldedRows, list[Moments]], norms: Tensor) -> bool:
+    """Return whether held-out normalised rows have the larger Gaussian likelihood.
+
+    The Jacobian of the normalisation counts, as in the choice of a Box-Cox transformation.
+    """
+    d = raw[0].rows.n_features
+    volumes = [folded.lifted(cross_validated(moments, d, FLOOR)[0]).log_determinant() for folded, moments in (unit, raw)]
+    return volumes[0] + 2 * d * float(norms.log().mean()) < volumes[1]
+
+
+def _check_spread(moments: Moments, name: str) -> None:
+    """Raise a ValueError unless rows have a covariance and differ by more than rounding."""
+    if not moments.scatter.isfinite().all():
+        raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
     rounding = torch.finfo(torch.float64).eps ** 2 * len(moments.mean) * float(moments.mean.square().sum())
-    return float(moments.covariance().trace()) > rounding
+    if not float(moments.covariance().trace()) > rounding:
+        raise ValueError(f"all {name} are equal, so nothing can be learnt from them; give rows that differ")

@@ -2,6 +2,8 @@
 
 ``packing``
     symmetric matrices as vectors, Hilbert-Schmidt geometry as Euclidean geometry
+``frames``
+    orthonormal frames: CholeskyQR, polar factors
 ``quadrics``
     :class:`Quadrics`: values, gradients, inner products, composition with maps
 ``distances``

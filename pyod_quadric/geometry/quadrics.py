@@ -6,6 +6,7 @@ from dataclasses import InitVar, dataclass
 import torch
 from torch import Tensor
 
+from pyod_quadric.geometry.frames import nearest_frame
 from pyod_quadric.geometry.packing import features_of_packed_size, pack, packed_size, packing_weights, unpack
 
 # Rows and numbers of one block of gradients: large enough for a fast matrix product, small enough that the block is
@@ -179,6 +180,21 @@ class Quadrics:
         """
         factors = torch.as_tensor(factors, dtype=self.dtype, device=self.device).expand(self.n_quadrics)
         return Quadrics(self.quadratic * factors[:, None, None], self.linear * factors[:, None], self.constant * factors)
+
+    def orthonormalized(self) -> "Quadrics":
+        """Return the combinations of the polynomials whose matrices are the HS-orthonormal ones nearest to theirs.
+
+        Whole polynomials are mixed, so that they span what these do.
+
+        Examples
+        --------
+        >>> import torch
+        >>> both = Quadrics(torch.tensor([[[2.0]]]), torch.tensor([[4.0]]), torch.tensor([6.0])).orthonormalized()
+        >>> both.quadratic, both.linear
+        (tensor([[[1.]]]), tensor([[2.]]))
+        """
+        packed, rest = nearest_frame(self.packed(), torch.cat([self.linear, self.constant[:, None]], dim=1))
+        return Quadrics(unpack(packed), rest[:, :-1], rest[:, -1])
 
     def compose(self, matrix: Tensor, shift: Tensor) -> "Quadrics":
         """Return the polynomials ``f_k ∘ θ`` for the affine map ``θ(x) = matrix @ x + shift``.

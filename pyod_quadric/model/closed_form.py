@@ -16,7 +16,7 @@ normalisation, and are then moved back.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from pyod_quadric.geometry.packing import features_of_packed_size, pack_outer, packed_size, packing_weights, unpack
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
+from pyod_quadric.model.moments import negligible_variance
 
 SpectralInnerProduct = Literal["hs", "coefficient", "gradient"]
 N_STRIPES = 4  # of a symmetric product; each is a product of its own, so that they must not be too thin
@@ -120,8 +121,7 @@ def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: SpectralInn
     warn_if_underdetermined(len(points), variances, mean, eps)
     scale = variances.sum().sqrt()  # one number for all axes, so that the map stays a similarity
     coordinates = (points - mean) @ axes / scale
-    solve = hs_solution if inner_product == "hs" else _gradient_solution
-    solution = solve(feature_moments([coordinates])[0], n_quadrics)
+    solution = SOLUTIONS[inner_product](feature_moments([coordinates])[0], n_quadrics)
     matrix = axes.T / scale
     moved = solution.compose(matrix, -matrix @ mean)
     # A similarity by 1 / scale divides HS norms by scale² and gradients by scale.
@@ -166,14 +166,12 @@ def _gradient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
     return Quadrics(unpack(vectors[:, :size]), vectors[:, size:], -vectors @ means)
 
 
-def negligible_variance(variances: Tensor, mean: Tensor, eps: float) -> float:
-    """Return the variance below which a principal direction is rounding error.
-
-    That of the decomposition in float64, or that of the rows, which were rounded to ``eps`` of their size when they were made.
-    """
-    decomposition = len(variances) * torch.finfo(torch.float64).eps * variances.max()
-    rows = eps**2 * (mean.square().max() + variances.max())
-    return float(torch.maximum(decomposition, rows))
+# What the quadrics are orthonormal in, and the solution for it, given the moments of φ and the number of quadrics.
+SOLUTIONS: dict[str, Callable[[Tensor, int], Quadrics]] = {
+    "hs": hs_solution,
+    "coefficient": coefficient_solution,
+    "gradient": _gradient_solution,
+}
 
 
 def _check(points: Tensor, n_quadrics: int, inner_product: SpectralInnerProduct) -> None:

@@ -5,11 +5,11 @@ The score of a point is a squared distance in units of the spread of held-out ro
     S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)²,
 
 the first term from the linear part, the second from the quadrics, each where there is one. Where rows are normalised, the
-logarithm of the length is a further direction of the linear part. Without weights the score is the mean of the dₖ, as in the
+logarithm of the norm is a further direction of the linear part. Without weights the score is the mean of the dₖ, as in the
 paper. Here d is the order-2 distance, or another on request.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from pyod_quadric.geometry.projection import nearest_on_intersection
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import LinearPart
-from pyod_quadric.model.norms import Lengths
+from pyod_quadric.model.norms import Norms
 from pyod_quadric.parallel.devices import on_device
 from pyod_quadric.parameters import Distance
 
@@ -35,43 +35,46 @@ class Model:
     Parameters
     ----------
     coordinates : WorkingCoordinates
-        From input to the coordinates of the quadrics; says whether rows are normalised, for the linear part too.
+        From (normalised) input to the coordinates of the quadrics.
     quadrics : Quadrics, optional
         m of them, in working coordinates.
-    weights : Tensor of shape (m,), optional
+    quadric_weights : Tensor of shape (m,), optional
         Of the squared distances; None for the mean of the distances.
-    linear : LinearPart, optional
-        In input coordinates, normalised if the rows are.
-    lengths : Lengths, optional
+    linear_part : LinearPart, optional
+        In (normalised) input coordinates.
+    norms : Norms, optional
         Of rows before they are normalised.
     distance : {"second_order", "first_order", "algebraic"}
         What d is.
+    normalize : bool
+        Whether points are divided by their norms before anything else.
 
     Examples
     --------
     >>> import torch
     >>> from pyod_quadric import Quadrics, WorkingCoordinates
     >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
-    >>> identity = WorkingCoordinates(torch.zeros(2), torch.eye(2), normalize=False, variances=torch.ones(2))
+    >>> identity = WorkingCoordinates(torch.zeros(2), torch.eye(2))
     >>> Model(identity, circle).score(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
     tensor([0.0000, 0.8409], dtype=torch.float64)
     """
 
     coordinates: WorkingCoordinates
     quadrics: Quadrics | None
-    weights: Tensor | None = None
-    linear: LinearPart | None = None
-    lengths: Lengths | None = None
+    quadric_weights: Tensor | None = None
+    linear_part: LinearPart | None = None
+    norms: Norms | None = None
     distance: Distance = "second_order"
+    normalize: bool = False
 
     def score(self, points: Tensor) -> Tensor:
         """Return the outlier scores (n,) of points (n, d): float64, computed in the type and on the device of the points."""
         score = points.new_zeros(len(points), dtype=torch.float64)
-        if self.lengths is not None:
-            score += self.lengths.squared_deviations(points)
+        if self.norms is not None:
+            score += self.norms.squared_deviations(points)
         points = self.normalized(points)
-        if self.linear is not None:
-            score += self.linear.squared_distances(points)
+        if self.linear_part is not None:
+            score += self.linear_part.squared_distances(points)
         if self.quadrics is not None:
             score += self._combined(self._distances(points)).sum(dim=1)
         # The first-order distance is infinite where a gradient vanishes, and the linear part overflows very far away.
@@ -90,11 +93,11 @@ class Model:
         quadric adds. In the linear part it has the square of its standardised entry; see :meth:`LinearPart.contributions`.
         """
         total = points.new_zeros(points.shape, dtype=torch.float64)
-        if self.lengths is not None:
-            total += self.lengths.contributions(points)
+        if self.norms is not None:
+            total += self.norms.contributions(points)
         points = self.normalized(points)
-        if self.linear is not None:
-            total += self.linear.contributions(points)
+        if self.linear_part is not None:
+            total += self.linear_part.contributions(points)
         if self.quadrics is None:
             return total
         size = max(1, BLOCK_NUMBERS // (len(self.quadrics) * points.shape[1]))
@@ -124,8 +127,8 @@ class Model:
         back = torch.linalg.pinv(self.coordinates.matrix.to(points)).T  # (k, d)
         working = nearest = self._working(points)
         if self.quadrics is not None:
-            nearest = nearest_on_intersection(working, self.quadrics.to(device=points.device), self.weights)
-        if self.linear is not None:
+            nearest = nearest_on_intersection(working, self.quadrics.to(device=points.device), self.quadric_weights)
+        if self.linear_part is not None:
             points = self.coordinates.mean.to(points) + working @ back
         projected: Tensor = points + (nearest - working) @ back
         return projected
@@ -137,7 +140,7 @@ class Model:
 
     def normalized(self, points: Tensor) -> Tensor:
         """Return the points (n, d), divided by their norms if this model does so."""
-        return normalized(points) if self.coordinates.normalize else points
+        return normalized(points) if self.normalize else points
 
     def in_input_space(self) -> Quadrics | None:
         """Return the quadrics as polynomials of the (normalised) input."""
@@ -147,7 +150,7 @@ class Model:
         return DISTANCE_FUNCTIONS[self.distance](self._working(points), self._quadrics_like(points))
 
     def _working(self, points: Tensor) -> Tensor:
-        working = replace(self.coordinates, normalize=False).transform(points)  # they are normalised already
+        working = self.coordinates.transform(points)
         # Squares of what is farther away than this would overflow.
         far = torch.finfo(working.dtype).max ** 0.4
         return working.nan_to_num(nan=far).clamp(-far, far)
@@ -158,6 +161,6 @@ class Model:
 
     def _combined(self, distances: Tensor) -> Tensor:
         """Return what each quadric adds to the score, (n, m)."""
-        if self.weights is None:
+        if self.quadric_weights is None:
             return distances / distances.shape[1]
-        return distances.square() * self.weights.to(distances)
+        return distances.square() * self.quadric_weights.to(distances)

@@ -35,7 +35,7 @@ class ScoreModule(nn.Module):
     >>> import torch
     >>> from pyod_quadric import Quadrics, WorkingCoordinates
     >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
-    >>> identity = WorkingCoordinates(torch.zeros(2), torch.eye(2), normalize=False, variances=torch.ones(2))
+    >>> identity = WorkingCoordinates(torch.zeros(2), torch.eye(2))
     >>> module = ScoreModule(Model(identity, circle))
     >>> module(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
     tensor([0.0000, 0.8409], dtype=torch.float64)
@@ -52,30 +52,30 @@ class ScoreModule(nn.Module):
     linear_axes: Tensor
     deviations: Tensor
     complement: Tensor
-    length_middle: Tensor | None
-    length_spread: Tensor
+    norm_median: Tensor | None
+    norm_spread: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        coordinates, quadrics, part = model.coordinates, model.quadrics, model.linear
+        coordinates, quadrics, part = model.coordinates, model.quadrics, model.linear_part
         self.n_features = len(coordinates.mean)
-        self.normalize, self.distance = coordinates.normalize, model.distance
+        self.normalize, self.distance = model.normalize, model.distance
         buffers: dict[str, Tensor] = {}
         # What is not there is an attribute and no buffer, since torch.export miscounts buffers that are None.
-        self.quadratic = self.weights = self.linear_mean = self.length_middle = None
+        self.quadratic = self.weights = self.linear_mean = self.norm_median = None
         if quadrics is not None:
             buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
             buffers |= {"quadratic": quadrics.quadratic, "linear": quadrics.linear, "constant": quadrics.constant}
-            buffers |= {} if model.weights is None else {"weights": model.weights}
+            buffers |= {} if model.quadric_weights is None else {"weights": model.quadric_weights}
             if model.distance == "second_order":
                 buffers["hs_norms"] = hs_norm(quadrics.quadratic.double())
         if part is not None:
             buffers |= {"linear_mean": part.mean, "linear_axes": part.axes, "deviations": part.variances.double().sqrt()}
             if part.axes.shape[0] < part.axes.shape[1]:
                 buffers["complement"] = torch.tensor(part.complement**0.5, dtype=torch.float64)
-        if model.lengths is not None:
-            buffers["length_middle"] = torch.tensor(model.lengths.middle, dtype=torch.float64)
-            buffers["length_spread"] = torch.tensor(model.lengths.spread, dtype=torch.float64)
+        if model.norms is not None:
+            buffers["norm_median"] = torch.tensor(model.norms.median, dtype=torch.float64)
+            buffers["norm_spread"] = torch.tensor(model.norms.spread, dtype=torch.float64)
         for name, tensor in buffers.items():
             self.__dict__.pop(name, None)
             self.register_buffer(name, tensor.to(torch.float64, copy=True))
@@ -89,9 +89,9 @@ class ScoreModule(nn.Module):
         """Return the scores (n,) of rows (n, d)."""
         rows = rows.to(self.dtype)
         score = torch.zeros_like(rows[:, 0])
-        if self.length_middle is not None:
+        if self.norm_median is not None:
             logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()
-            score = score + ((logarithms - self.length_middle) / self.length_spread).square()
+            score = score + ((logarithms - self.norm_median) / self.norm_spread).square()
         rows = normalized(rows) if self.normalize else rows
         if self.linear_mean is not None:
             score = score + self._linear_part(rows - self.linear_mean)

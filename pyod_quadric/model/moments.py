@@ -4,7 +4,7 @@ The moments of all rows are the sum of those of its blocks, so they come from on
 the total minus the fold, so cross-validation costs no further pass.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -80,14 +80,6 @@ class Moments:
         between = torch.outer(shift, shift) * (weight * part.weight / self.weight)
         return Moments(weight, mean, self.scatter - part.scatter - between)
 
-    def over_ranks(self) -> "Moments":
-        """Return the moments of the rows of all processes."""
-        if n_ranks() == 1:
-            return self
-        numbers = torch.cat([self.mean.new_tensor([self.weight]), self.mean, self.scatter.flatten()])
-        d = len(self.mean)
-        return sum_of_moments(Moments(float(n[0]), n[1 : d + 1], n[d + 1 :].view(d, d)) for n in gathered(numbers))
-
     def covariance(self) -> Tensor:
         """Return the covariance (d, d)."""
         return self.scatter / self.weight
@@ -96,6 +88,25 @@ class Moments:
         """Return the second moments (d, d) about a point (d,)."""
         shift = self.mean - point
         return self.covariance() + torch.outer(shift, shift)
+
+
+def in_folds(
+    blocks: Iterable[tuple[slice, Tensor]], folds: Tensor, n_folds: int
+) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
+    """Go through blocks of rows fold by fold; gives the fold, the place of the block, which of its rows are chosen, and those.
+
+    Parameters
+    ----------
+    blocks : iterable of (slice, Tensor of shape (?, d))
+        Where some rows stand, and the rows.
+    folds : Tensor of shape (n,)
+        Which fold each row is in.
+    n_folds : int
+    """
+    for place, block in blocks:
+        for fold in range(n_folds):
+            chosen = folds[place] == fold
+            yield fold, place, chosen, block[chosen]
 
 
 def moments_of_folds(
@@ -116,11 +127,18 @@ def moments_of_folds(
     """
     weights = torch.ones(len(folds), dtype=torch.float64, device=folds.device) if weights is None else weights
     total = [none] * n_folds
-    for place, block in blocks:
-        for fold in range(n_folds):
-            chosen = folds[place] == fold
-            total[fold] = total[fold] + Moments.of(block[chosen], weights[place][chosen])
-    return [moments.over_ranks() for moments in total]
+    for fold, place, chosen, rows in in_folds(blocks, folds, n_folds):
+        total[fold] = total[fold] + Moments.of(rows, weights[place][chosen])
+    return [_over_ranks(moments) for moments in total]
+
+
+def _over_ranks(moments: Moments) -> Moments:
+    """Return the moments of the rows of all processes."""
+    if n_ranks() == 1:
+        return moments
+    d = len(moments.mean)
+    numbers = torch.cat([moments.mean.new_tensor([moments.weight]), moments.mean, moments.scatter.flatten()])
+    return sum_of_moments(Moments(float(n[0]), n[1 : d + 1], n[d + 1 :].view(d, d)) for n in gathered(numbers))
 
 
 def sum_of_moments(parts: Iterable[Moments]) -> Moments:
@@ -132,3 +150,13 @@ def sum_of_moments(parts: Iterable[Moments]) -> Moments:
     for part in parts:
         total = total + part
     return total
+
+
+def negligible_variance(variances: Tensor, mean: Tensor, eps: float) -> float:
+    """Return the variance below which a principal direction is rounding error.
+
+    That of the decomposition in float64, or that of the rows, which were rounded to ``eps`` of their size when they were made.
+    """
+    decomposition = len(variances) * torch.finfo(torch.float64).eps * variances.max()
+    rows = eps**2 * (mean.square().max() + variances.max())
+    return float(torch.maximum(decomposition, rows))

@@ -1,7 +1,7 @@
-"""Lengths of rows, where the rows themselves are normalised.
+"""Norms of rows, where the rows themselves are normalised.
 
-Normalised rows are directions. Whether a length is usual is a question of its own: networks make short embeddings of what they
-do not know, and a fault may make very long ones. So the logarithm of the length counts in the score as one more direction of
+Normalised rows are directions. Whether a norm is usual is a question of its own: networks make short embeddings of what they
+do not know, and a fault may make very long ones. So the logarithm of the norm counts in the score as one more direction of
 the linear part.
 """
 
@@ -20,36 +20,36 @@ SHORTEST = torch.finfo(torch.float32).tiny  # rows of zeros have a logarithm, to
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """Middle and spread of the logarithms of lengths.
+class Norms:
+    """Median and spread of the logarithms of norms.
 
     Parameters
     ----------
-    middle, spread : float
+    median, spread : float
 
     Examples
     --------
     >>> import torch
-    >>> Lengths(middle=0.0, spread=0.5).squared_deviations(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
+    >>> Norms(median=0.0, spread=0.5).squared_deviations(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
     tensor([0.0000, 1.9218], dtype=torch.float64)
     """
 
-    middle: float
+    median: float
     spread: float
 
     @classmethod
     def of(cls, norms: Tensor) -> Self:
         """Learn from the norms (n,) of rows, by medians, so that a few absurd ones change little."""
         logarithms = norms.double().clamp(min=SHORTEST).log()
-        middle = logarithms.median()
-        deviation = float((logarithms - middle).abs().median())
+        median = logarithms.median()
+        deviation = float((logarithms - median).abs().median())
         spread = max(CONSISTENCY * deviation if math.isfinite(deviation) else 0.0, LEAST_SPREAD)
-        return cls(float(middle), spread)
+        return cls(float(median), spread)
 
     def squared_deviations(self, points: Tensor) -> Tensor:
-        """Return the squared deviations (n,) of points (n, d) from the middle, in units of the spread, in float64."""
+        """Return the squared deviations (n,) of points (n, d) from the median, in units of the spread, in float64."""
         norms = row_norms(points).clamp(min=SHORTEST)
-        return ((norms.log() - self.middle) / self.spread).square()
+        return ((norms.log() - self.median) / self.spread).square()
 
     def contributions(self, points: Tensor) -> Tensor:
         """Return what each feature adds to the squared deviation (n, d): its share of the squared length."""

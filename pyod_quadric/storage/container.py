@@ -1,7 +1,7 @@
-"""The envelope of model files: a safetensors file whose header holds a JSON document, a version and a checksum.
+"""The container of model files: a safetensors file whose header holds a JSON document, a version and a checksum.
 
 The checksum is a SHA-256 of the whole file, in which its own place counts as zeros. It notices damage, not malice: whoever
-changes a file can change that, too. Sizes are compared with the length of the file before anything is read or allocated.
+changes a file can change that, too. What the header says of tensors is checked by safetensors.
 """
 
 import hashlib
@@ -21,14 +21,16 @@ MOST_HEADER = 2**25  # bytes: a million names of features
 MOST_BYTES = 2**34  # a larger file is no model, or one that would fill the memory of most machines
 CHECKSUM_KEY, CHECKSUM_LENGTH = b'"sha256":"', 64  # inside of JSON strings such quotes have a backslash
 
+Content = tuple[dict[str, Any], dict[str, Tensor]]  # the document, and the tensors by name
 
-def packed(document: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
+
+def encode(document: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
     """Return the content of a file.
 
     Examples
     --------
     >>> import torch
-    >>> document, tensors = unpacked(packed({"name": "value"}, {"ones": torch.ones(2)}))
+    >>> document, tensors = decode(encode({"name": "value"}, {"ones": torch.ones(2)}))
     >>> document, tensors["ones"]
     ({'name': 'value'}, tensor([1., 1.]))
     """
@@ -41,26 +43,38 @@ def packed(document: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
     return with_checksum(_sorted_header(save_tensors(tensors, metadata)))
 
 
-def unpacked(raw: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the document and the tensors of a file's content, or raise a ValueError if there is anything wrong with it."""
-    document = _document(_header(raw, len(raw)))
+def decode(raw: bytes) -> Content:
+    """Return what a file's content holds, or raise a ValueError if there is anything wrong with it."""
+    return _document(raw[8 : _header_end(raw[:8], len(raw))]), _tensors(raw)
+
+
+def read_container(path: str | PathLike[str]) -> Content:
+    """Return what a file holds, or raise a ValueError; of the files of other programs no more than a header is read."""
+    with Path(path).open("rb") as file:
+        length = fstat(file.fileno()).st_size
+        first = file.read(8)
+        header = file.read(_header_end(first, length) - 8)
+        return _document(header), _tensors(first + header + file.read())
+
+
+def _header_end(first: bytes, length: int) -> int:
+    """Return where the header ends in a file of some length that begins with 8 bytes."""
+    size = int.from_bytes(first, "little")
+    if len(first) < 8 or size > min(MOST_HEADER, length - 8):
+        raise ValueError(f"the file is no detector's, or it was cut off: it has {length} bytes, and a header of {size}")
+    if length > MOST_BYTES:
+        raise ValueError(f"the file has {length} bytes, but at most {MOST_BYTES} can be read")
+    return 8 + size
+
+
+def _tensors(raw: bytes) -> dict[str, Tensor]:
     place, checksum = _checksum(raw)
     if raw[place : place + len(checksum)] != checksum:
         raise ValueError("the file is damaged: its checksum does not fit its content")
     try:
-        return document, load_tensors(raw)
+        return load_tensors(raw)
     except (safetensors.SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise ValueError(f"the tensors of the file cannot be read: {error}") from error
-
-
-def read_file(path: str | PathLike[str]) -> bytes:
-    """Return the content of a file, of which no more than the header is read unless its length is what the header says."""
-    with Path(path).open("rb") as file:
-        length = fstat(file.fileno()).st_size
-        first = file.read(8)
-        _document(_header(first + file.read(min(int.from_bytes(first, "little"), MOST_HEADER)), length))
-        file.seek(0)
-        return file.read(length)
 
 
 def with_checksum(raw: bytes) -> bytes:
@@ -89,36 +103,13 @@ def _checksum(raw: bytes) -> tuple[int, bytes]:
     return place, digest.hexdigest().encode()
 
 
-def _header(start: bytes, length: int) -> dict[str, Any]:
-    """Return the header of a file of some length that starts with these bytes."""
-    size = int.from_bytes(start[:8], "little")
-    if len(start) < 8 or size > min(MOST_HEADER, length - 8):
-        raise ValueError(f"the file is no detector's, or it was cut off: it has {length} bytes, and a header of {size}")
+def _document(header: bytes) -> dict[str, Any]:
+    """Return the JSON document in a header of this format and of a version that is known."""
     try:
-        header = json.loads(start[8 : 8 + size].decode())
+        entries = json.loads(header.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the file is no detector's, or its header is damaged: {error}") from error
-    if not isinstance(header, dict):
-        raise ValueError("the file is no detector's, or its header is damaged: it is no JSON object")
-    ends = [_end(entry) for name, entry in header.items() if name != "__metadata__"]
-    if 8 + size + max(ends, default=0) != length or length > MOST_BYTES:
-        raise ValueError(
-            f"the file was cut off, or something was added: it has {length} bytes, and its header speaks of "
-            f"{8 + size + max(ends, default=0)}; at most {MOST_BYTES} can be read"
-        )
-    return header
-
-
-def _end(entry: Any) -> int:
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    if not isinstance(offsets, list) or len(offsets) != 2 or type(offsets[1]) is not int:
-        raise ValueError("the header of the file is damaged: a tensor has no place")
-    return offsets[1]
-
-
-def _document(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON document in a header of this format and of a version that is known."""
-    metadata = header.get("__metadata__")
+    metadata = entries.get("__metadata__") if isinstance(entries, dict) else None
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise ValueError("the file is not one of a QuadricDetector; those are written by QuadricDetector.save")
     version = metadata.get("format_version")

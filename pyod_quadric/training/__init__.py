@@ -8,13 +8,11 @@
     orthonormality by penalty or on the manifold: the one place where the two differ
 ``starts``
     where training starts
-``options``
-    :class:`TrainingOptions`
 ``loop``
     :func:`train`
 """
 
+from pyod_quadric.parameters import TrainingOptions
 from pyod_quadric.training.loop import Trained, train
-from pyod_quadric.training.options import TrainingOptions
 
 __all__ = ["Trained", "TrainingOptions", "train"]

@@ -6,21 +6,18 @@ all monomial coefficients and there is no rest.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-import geoopt
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from pyod_quadric.geometry.frames import gram, nearest_frame, orthonormality_error
 from pyod_quadric.geometry.packing import packed_size, packing_weights, unpack
 from pyod_quadric.geometry.quadrics import Quadrics
-from pyod_quadric.training.manifold import InPlaceStiefel, gram, orthonormality_error, polar, polar_factor
+from pyod_quadric.parameters import InnerProduct, OptimizerName, TrainingOptions
 from pyod_quadric.training.objective import Parts
-
-FrameInnerProduct = Literal["hs", "coefficient"]
-OptimizerName = Literal["sgd", "adam"]
 
 
 class Constraint(ABC):
@@ -34,9 +31,9 @@ class Constraint(ABC):
         What the frame is orthonormal in.
     """
 
-    def __init__(self, quadrics: Quadrics, inner_product: FrameInnerProduct) -> None:
-        if inner_product not in get_args(FrameInnerProduct):
-            raise ValueError(f"inner_product must be one of {get_args(FrameInnerProduct)}, got {inner_product!r}")
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct) -> None:
+        if inner_product not in get_args(InnerProduct):
+            raise ValueError(f"inner_product must be one of {get_args(InnerProduct)}, got {inner_product!r}")
         self._size = packed_size(quadrics.n_features)
         if inner_product == "hs":
             self._packing = None
@@ -44,10 +41,8 @@ class Constraint(ABC):
         else:
             self._packing = packing_weights(quadrics.n_features, quadrics.quadratic)  # monomial coefficient over packed entry
             frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
-        # Whole polynomials are mixed, so that they span what the given ones do.
-        mix = polar_factor(frame.T).to(frame)
-        self.frame = polar((mix @ frame).T).T.contiguous()  # (m, F)
-        self.rest = Parameter(mix @ rest, requires_grad=False)  # (m, R)
+        self.frame, rest = nearest_frame(frame, rest)  # (m, F), (m, R)
+        self.rest = Parameter(rest, requires_grad=False)
         self.gradient_buffer = Parts(*(torch.empty_like(part) for part in self.parts()))  # to write gradients into
 
     @property
@@ -84,32 +79,26 @@ class Constraint(ABC):
         packed, linear, constant = self.parts()
         return Quadrics(unpack(packed), linear, constant)
 
-    def set_gradient(self, gradient: Parts) -> Tensor:
-        """Give the parameters their gradient from that by the parts, and return the penalty."""
+    def set_gradient(self, gradient: Parts) -> None:
+        """Set ``.grad`` of frame and rest from the gradient with respect to (packed, b, c)."""
         free = torch.cat([gradient.linear, gradient.constant[:, None]], dim=1)
         by_frame = gradient.packed
         if self._packing is not None:
             by_frame = torch.cat([by_frame / self._packing, free], dim=1)
-        penalty = self.penalize(by_frame)
+        self.penalize(by_frame)
         self.rest.grad = free[:, free.shape[1] - self.rest.shape[1] :]
         self.frame_parameter.grad = self.oriented(by_frame)
-        return penalty
 
-    @staticmethod
-    def load_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Bring an optimiser to a saved state, exactly."""
         optimizer.load_state_dict(state)
-        for saved in optimizer.state.values():
-            # geoopt's Adam counts steps in an int, which torch's loading turns into a float32 tensor.
-            if isinstance(optimizer, geoopt.optim.RiemannianAdam):
-                saved["step"] = int(saved["step"])
 
     def error(self) -> Tensor:
         """Return how far the frame is from orthonormal: the unsquared ``‖ṼᵀṼ - I‖``."""
         return orthonormality_error(self.frame.T)
 
 
-class Penalty(Constraint):
+class PenaltyConstraint(Constraint):
     """Orthonormality by a soft penalty ``λ ‖ṼᵀṼ - I‖²``, with torch's optimisers.
 
     Parameters
@@ -120,7 +109,7 @@ class Penalty(Constraint):
         The λ.
     """
 
-    def __init__(self, quadrics: Quadrics, inner_product: FrameInnerProduct = "hs", weight: float = 1.0) -> None:
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", weight: float = 1.0) -> None:
         super().__init__(quadrics, inner_product)
         if not weight >= 0:
             raise ValueError(f"orthonormality_weight must be a number >= 0, got {weight}")
@@ -151,7 +140,7 @@ class Penalty(Constraint):
         return self.weight * difference.square().sum()
 
 
-class Stiefel(Constraint):
+class StiefelConstraint(Constraint):
     """Orthonormality by staying on the Stiefel manifold, with geoopt's Riemannian optimisers.
 
     The linear and constant parts ride along as Euclidean parameters.
@@ -165,9 +154,12 @@ class Stiefel(Constraint):
         ``geoopt.EuclideanStiefel()`` for geoopt's own, slower one.
     """
 
-    def __init__(
-        self, quadrics: Quadrics, inner_product: FrameInnerProduct = "hs", manifold: geoopt.Manifold | None = None
-    ) -> None:
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: Any = None) -> None:
+        # Here and not above, since it takes time and most fits need no manifold.
+        import geoopt
+
+        from pyod_quadric.training.manifold import InPlaceStiefel
+
         super().__init__(quadrics, inner_product)
         # geoopt's frames have orthonormal columns: the transposed view of the same memory.
         self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or InPlaceStiefel(), requires_grad=False)
@@ -184,6 +176,8 @@ class Stiefel(Constraint):
 
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
         """Return geoopt's RiemannianSGD or RiemannianAdam."""
+        import geoopt
+
         parameters = self.parameters()
         optimizer: Optimizer
         if name == "adam":
@@ -195,3 +189,18 @@ class Stiefel(Constraint):
     def penalize(self, by_frame: Tensor) -> Tensor:
         """Add nothing: the manifold holds the constraint."""
         return by_frame.new_zeros(())
+
+    def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Bring an optimiser to a saved state, exactly."""
+        super().load_optimizer(optimizer, state)
+        for saved in optimizer.state.values():
+            if "step" in saved:  # geoopt's Adam counts in an int, which torch's loading turns into a float32 tensor
+                saved["step"] = int(saved["step"])
+
+
+def constraint_for(options: TrainingOptions, start: Quadrics) -> Constraint:
+    """Return what holds orthonormality, as the options ask for it: the one place where the choice is made."""
+    if options.constraint == "penalty":
+        weight = 1.0 if options.orthonormality_weight is None else options.orthonormality_weight
+        return PenaltyConstraint(start, options.inner_product, weight)
+    return StiefelConstraint(start, options.inner_product)

@@ -26,12 +26,13 @@ from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.parallel.devices import moved
 from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, rank, sum_over_ranks
+from pyod_quadric.parameters import TrainingOptions
 from pyod_quadric.storage.checkpoints import read_checkpoint, write_checkpoint
-from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
+from pyod_quadric.training.constraints import Constraint, constraint_for
 from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_and_gradient
-from pyod_quadric.training.options import TrainingOptions
 from pyod_quadric.training.starts import check_n_quadrics
 
+CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 
 
@@ -115,11 +116,7 @@ class _Run:
         self.n_features = start.n_features
         if coordinates and len(coordinates.matrix) != start.n_features:
             raise ValueError(f"the start has {start.n_features} features, but there are {len(coordinates.matrix)} coordinates")
-        self.constraint: Constraint
-        if options.constraint == "penalty":
-            self.constraint = Penalty(start, options.inner_product, options.orthonormality_weight)
-        else:
-            self.constraint = Stiefel(start, options.inner_product)
+        self.constraint: Constraint = constraint_for(options, start)
         self.dtype = start.dtype
         self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
         self.batches = _batches(data, options, weights)
@@ -239,7 +236,7 @@ class _Run:
             return False
         if self.options.checkpoint_steps is not None:
             return steps >= self.options.checkpoint_steps
-        return seconds >= 60 * self.options.checkpoint_minutes
+        return seconds >= 60 * (self.options.checkpoint_minutes or CHECKPOINT_MINUTES)
 
     def _save(self) -> None:
         if self.path is None:

@@ -1,89 +1,14 @@
-"""Orthonormal frames: a Stiefel manifold for geoopt whose retraction costs matrix products instead of a QR decomposition.
+"""A Stiefel manifold for geoopt whose retraction costs matrix products instead of a QR decomposition.
 
-A frame is an (N, m) matrix with orthonormal columns, N much larger than m. QR decomposes it column by column; CholeskyQR gets
-the same factor from the small Gram matrix, ``Y = Q R`` with ``Yᵀ Y = Rᵀ R``, in two products that run at full speed. Its
-error grows with the condition of the Gram matrix, which for a step U along the tangent space is at most 1 + ‖U‖². So one
-round is almost always enough; where it is not, further ones repair it, and where Cholesky fails QR takes over.
+See :mod:`pyod_quadric.geometry.frames` for the products. This module is imported when a Stiefel manifold is asked for, since
+importing geoopt takes time.
 """
 
 import geoopt
 import torch
 from torch import Tensor
 
-# From this condition of the Gram matrix (as far as the diagonal of its factor shows it) a second round of CholeskyQR is made.
-# Small steps stay below; without it a float32 frame would be off by 1e-5 after steps of length 3.
-ILL_CONDITIONED = 2.0
-# Each round takes the root of the condition until rounding stops it; what is not repaired by then is left to QR.
-ROUNDS = 3
-
-
-def orthonormalized(columns: Tensor) -> Tensor:
-    """Return the Q of the QR decomposition with positive diagonal of R, shape (..., N, m).
-
-    Examples
-    --------
-    >>> import torch
-    >>> orthonormalized(torch.tensor([[3.0], [4.0]]))
-    tensor([[0.6000],
-            [0.8000]])
-    """
-    return _orthonormalize_(columns.clone())
-
-
-def _orthonormalize_(columns: Tensor) -> Tensor:
-    """Orthonormalise in place, if possible: fresh memory for a tall frame costs as much as the division."""
-    out = None if columns.requires_grad else columns
-    for _ in range(ROUNDS):
-        products = gram(columns)
-        factor, failed = torch.linalg.cholesky_ex(products)  # lower triangular, (..., m, m)
-        if failed.any():
-            break
-        columns = torch.linalg.solve_triangular(factor.mT, columns, upper=True, left=False, out=out)
-        # The row sums bound the largest eigenvalue, and after a tangent step the smallest is at least 1.
-        smallest = factor.diagonal(dim1=-2, dim2=-1).amin(-1).square()
-        if (products.abs().sum(-1).amax(-1) <= ILL_CONDITIONED * smallest).all():
-            return columns
-    return _qr(columns)
-
-
-def polar(columns: Tensor) -> Tensor:
-    """Return the orthonormal frame nearest to the columns, ``Y (Yᵀ Y)^(-1/2)``, shape (..., N, m).
-
-    Examples
-    --------
-    >>> import torch
-    >>> polar(torch.tensor([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]]))
-    tensor([[1., 0.],
-            [0., 1.],
-            [0., 0.]])
-    """
-    return (columns.to(torch.float64) @ polar_factor(columns)).to(columns.dtype)
-
-
-def polar_factor(columns: Tensor) -> Tensor:
-    """Return the ``(Yᵀ Y)^(-1/2)`` that makes columns orthonormal from the right, shape (..., m, m), in float64."""
-    exact = columns.to(torch.float64)
-    eigenvalues, vectors = torch.linalg.eigh(gram(exact))
-    if (eigenvalues[..., 0] <= eigenvalues[..., -1] * torch.finfo(columns.dtype).eps ** 2 * exact.shape[-2]).any():
-        raise ValueError("the columns are linearly dependent, so no orthonormal frame is nearest to them")
-    factor: Tensor = vectors / eigenvalues.sqrt()[..., None, :] @ vectors.mT
-    # Newton's iteration removes what the conditioning of the Gram matrix has left.
-    for _ in range(2):
-        factor = 1.5 * factor - factor @ gram(exact @ factor) / 2
-    return factor
-
-
-def gram(columns: Tensor) -> Tensor:
-    """Return ``Yᵀ Y``, shape (..., m, m)."""
-    return columns.mT @ columns
-
-
-def orthonormality_error(columns: Tensor) -> Tensor:
-    """Return ``‖Yᵀ Y - I‖``, the unsquared Frobenius norm."""
-    difference = gram(columns)
-    difference.diagonal(dim1=-2, dim2=-1).sub_(1)
-    error: Tensor = torch.linalg.matrix_norm(difference)
-    return error
+from pyod_quadric.geometry.frames import orthonormalize_, polar
 
 
 class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt has no types
@@ -120,7 +45,7 @@ class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt 
 
     def retr(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the retraction of the tangent vector u at x."""
-        return _orthonormalize_(x + u)
+        return orthonormalize_(x + u)
 
     def projx(self, x: Tensor) -> Tensor:
         """Return the frame nearest to x."""
@@ -141,11 +66,4 @@ class InPlaceStiefel(CholeskyStiefel):
 
     def retr(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the retraction of the tangent vector u at x."""
-        return _orthonormalize_(u.add_(x))
-
-
-def _qr(columns: Tensor) -> Tensor:
-    q, r = torch.linalg.qr(columns)
-    signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(columns)
-    frame: Tensor = q * signs.unsqueeze(-2)
-    return frame
+        return orthonormalize_(u.add_(x))

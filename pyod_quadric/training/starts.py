@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pyod_quadric.geometry.frames import orthonormalized
 from pyod_quadric.geometry.packing import features_of_packed_size, packed_size, unpack
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.closed_form import feature_moments, hs_solution, warn_if_underdetermined
-from pyod_quadric.training.manifold import orthonormalized
 
 # The closed form decomposes a matrix of the size of the packed features. That takes 20 s at 100 features on two cores, and
 # grows with the sixth power.
@@ -47,8 +47,7 @@ def starting_quadrics(
     """
     check_n_quadrics(n_quadrics, n_features)
     if isinstance(init, Quadrics):
-        if (init.n_quadrics, init.n_features) != (n_quadrics, n_features):
-            raise ValueError(f"init must hold {n_quadrics} quadrics in {n_features} working coordinates, got {init}")
+        check_given(init, n_quadrics, n_features)
         return init.to(dtype=dtype, device=generator.device)
     if init not in ("auto", "spectral", "random"):
         raise ValueError(f"init must be 'auto', 'spectral', 'random' or Quadrics, got {init!r}")
@@ -115,3 +114,9 @@ def check_n_quadrics(n_quadrics: int, n_features: int) -> None:
             f"n_quadrics must be from 1 to d (d + 1) / 2 = {packed_size(n_features)} for d = {n_features} features, since no "
             f"more can be orthonormal; got {n_quadrics}"
         )
+
+
+def check_given(init: Quadrics, n_quadrics: int, n_features: int) -> None:
+    """Raise a ValueError if given quadrics are not those that are needed."""
+    if (init.n_quadrics, init.n_features) != (n_quadrics, n_features):
+        raise ValueError(f"init must hold {n_quadrics} quadrics in {n_features} working coordinates, got {init}")

@@ -3,7 +3,6 @@
 import copy
 import inspect
 import warnings
-from functools import cache
 
 import numpy as np
 import pytest
@@ -248,7 +247,9 @@ def test_verbosity(capsys):
 
 
 def test_history():
-    history = QuadricDetector(epoch_num=3, init="random", lr=0.05, validation_fraction=0.2).fit(X).history_
+    history = (
+        QuadricDetector(epoch_num=3, init="random", lr=0.05, training_options={"validation_fraction": 0.2}).fit(X).history_
+    )
     assert {name: len(entries) for name, entries in history.items()} == {
         "loss": 3,
         "held_out_loss": 3,
@@ -263,9 +264,11 @@ def test_history():
     "change",
     [
         {"constraint": "stiefel"},
-        {"orthonormality_weight": 5.0},
+        {"training_options": {"orthonormality_weight": 5.0}},
         {"inner_product": "coefficient"},
-        {"loss": "algebraic"},
+        {"training_options": {"loss": "algebraic"}},
+        {"training_options": {"momentum": 0.5}},
+        {"training_options": {"schedule": "constant"}},
         {"optimizer_name": "adam"},
         {"lr": 0.002},
         {"batch_size": 50},
@@ -285,13 +288,13 @@ def test_every_setting_reaches_the_fit(change):
     assert not np.allclose(trained_scores(), trained_scores(**change), rtol=1e-6)
 
 
-@cache
 def trained_scores(**changes):
     return QuadricDetector(**({"epoch_num": 3, "batch_size": 64} | changes)).fit(X).decision_scores_
 
 
 def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path):
-    settings = {"epoch_num": 3, "score_function": "mean_distance", "n_quadrics": 2, "checkpoint": tmp_path / "run.ckpt"}
+    settings = {"epoch_num": 3, "score_function": "mean_distance", "n_quadrics": 2}
+    settings["training_options"] = {"checkpoint": tmp_path / "run.ckpt"}
     detector = QuadricDetector(**settings).fit(X)
     assert (tmp_path / "run.ckpt").exists()
     again = QuadricDetector(**settings).fit(X)
@@ -300,5 +303,5 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path):
 
 
 def test_patience_stops_training():
-    settings = {"epoch_num": 40, "lr": 0.5, "validation_fraction": 0.2, "patience": 2}
+    settings = {"epoch_num": 40, "lr": 0.5, "training_options": {"validation_fraction": 0.2, "patience": 2}}
     assert len(QuadricDetector(**settings).fit(X).history_["loss"]) < 40

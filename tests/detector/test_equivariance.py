@@ -85,7 +85,7 @@ def test_normalised_rows_may_be_rotated_reflected_and_scaled(seed, scale, data):
     directions = 3 + rng.exponential(size=(300, 3)) @ rng.normal(size=(3, d)) + 0.3 * rng.normal(size=(300, d))
     cloud = directions / np.linalg.norm(directions, axis=1, keepdims=True) * rng.uniform(0.9, 1.1, size=(300, 1))
     detector = QuadricDetector().fit(cloud)
-    assert detector.model_.coordinates.normalize
+    assert detector.model_.normalize
     isometry = data.draw(isometries(data.draw(st.sampled_from(["rotation", "reflection"])), d))
     moved = scale * cloud @ isometry.matrix.T
     assert_same(QuadricDetector().fit(moved).decision_function(moved), detector.decision_function(cloud))

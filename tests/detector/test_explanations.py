@@ -55,7 +55,7 @@ def test_scores_are_made_of_quadric_distances(settings):
         part = distances.mean(axis=1) if detector.n_quadrics_ else 0
     else:
         part = distances**2 @ detector.quadric_weights_
-    linear = detector.model_.linear
+    linear = detector.model_.linear_part
     rest = 0 if linear is None else linear.squared_distances(torch.tensor(TEST)).numpy()
     np.testing.assert_allclose(detector.decision_function(TEST), part + rest)
 

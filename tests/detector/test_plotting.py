@@ -33,7 +33,7 @@ SPACE, _ = ring(3)
 
 @pytest.fixture(scope="module")
 def flat():
-    return QuadricDetector(epoch_num=3, validation_fraction=0.2, contamination=0.05).fit(FLAT)
+    return QuadricDetector(epoch_num=3, training_options={"validation_fraction": 0.2}, contamination=0.05).fit(FLAT)
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,8 @@ def test_streams_keep_a_bounded_sample(capacity):
 
 def test_trained_streams_keep_no_checkpoints(tmp_path):
     trained = {"epoch_num": 2, "n_quadrics": 1, "batch_size": 64}
-    stream = streamed([X, TEST], checkpoint=tmp_path / "run.ckpt", **trained)
+    with pytest.warns(UserWarning, match="partial_fit writes no checkpoint"):
+        stream = streamed([X, TEST], training_options={"checkpoint": tmp_path / "run.ckpt"}, **trained)
     np.testing.assert_array_equal(stream.decision_scores_, QuadricDetector(**trained).fit(BOTH).decision_scores_)
     assert not list(tmp_path.iterdir())
 

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train, view
+from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train
 from pyod_quadric.data.batches import RowBatches
 from pyod_quadric.data.rows import Rows
+from pyod_quadric.fitting import folds
 from pyod_quadric.fitting.fit import fit_model
-from pyod_quadric.training.options import FitOptions
+from pyod_quadric.parameters import Parameters
 
 CPU = torch.device("cpu")
 
 
 def fitted(rows, **options):
-    return fit_model(Rows(rows), FitOptions(**options), CPU)
+    return fit_model(Rows(rows), Parameters(**options), CPU)
 
 
 def sphere(n=400, d=4, noise=0.03, seed=0):
@@ -36,7 +37,7 @@ def test_quadrics_see_what_the_linear_part_cannot():
     """The centre of an ellipsoid is the most normal point to a Gaussian, and the most abnormal one to quadrics."""
     rows = sphere()
     centre = torch.zeros(1, 4, dtype=torch.float64)
-    linear, combined = (fitted(rows, score=score).model for score in ("linear", "combined"))
+    linear, combined = (fitted(rows, score_function=score).model for score in ("linear", "combined"))
     typical = torch.tensor(sphere(seed=1))
     assert linear.score(centre) < linear.score(typical).min()
     assert combined.score(centre) > combined.score(typical).max()
@@ -45,7 +46,7 @@ def test_quadrics_see_what_the_linear_part_cannot():
 def test_without_shape_no_quadric_has_a_say():
     """A Gaussian cloud has no quadrics, so the combined score is that of the linear part."""
     rows = np.random.default_rng(0).normal(size=(600, 5)) * np.arange(1, 6)
-    combined, linear = (fitted(rows, score=score).model for score in ("combined", "linear"))
+    combined, linear = (fitted(rows, score_function=score).model for score in ("combined", "linear"))
     points = torch.tensor(np.random.default_rng(1).normal(size=(200, 5)) * np.arange(1, 6))
     ranks = [np.argsort(np.argsort(model.score(points).numpy())) for model in (combined, linear)]
     assert np.corrcoef(*ranks)[0, 1] > 0.98
@@ -54,7 +55,7 @@ def test_without_shape_no_quadric_has_a_say():
 def test_blocks_change_nothing(monkeypatch):
     rows = sphere()
     whole = fitted(rows)
-    monkeypatch.setattr(view, "MOST_BLOCK_ROWS", 37)
+    monkeypatch.setattr(folds, "MOST_BLOCK_ROWS", 37)
     blocks = fitted(rows)
     points = torch.tensor(sphere(seed=1))
     np.testing.assert_allclose(blocks.row_weights, whole.row_weights, rtol=1e-6)
@@ -123,14 +124,14 @@ def test_one_gross_row_changes_little(size):
 
 def test_norms_are_dropped_only_where_that_is_better():
     rows = embeddings()
-    assert fitted(rows).model.coordinates.normalize
-    assert not fitted(rows, normalize=False).model.coordinates.normalize
-    assert not fitted(rows - rows.mean(axis=0)).model.coordinates.normalize  # the origin is in the cloud
+    assert fitted(rows).model.normalize
+    assert not fitted(rows, normalize=False).model.normalize
+    assert not fitted(rows - rows.mean(axis=0)).model.normalize  # the origin is in the cloud
     spread = np.exp(2 * np.random.default_rng(0).normal(size=(400, 1)))
-    assert not fitted(rows * spread).model.coordinates.normalize  # the norms hold most of the variance
-    assert not fitted(rows[:, :10]).model.coordinates.normalize  # of few features the norm is one too many to lose
+    assert not fitted(rows * spread).model.normalize  # the norms hold most of the variance
+    assert not fitted(rows[:, :10]).model.normalize  # of few features the norm is one too many to lose
     rows[3] = 0
-    assert not fitted(rows).model.coordinates.normalize
+    assert not fitted(rows).model.normalize
 
 
 @pytest.mark.parametrize(("share", "normalizes"), [(0.03, False), (0.08, True)])
@@ -138,13 +139,13 @@ def test_directions_around_a_weak_mean_are_what_counts(share, normalizes):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1000, 40)) + np.sqrt(share / (1 - share))  # so much of the squared norms is in the mean
     rows *= np.exp(0.2 * rng.normal(size=(1000, 1))) / np.linalg.norm(rows, axis=1, keepdims=True)
-    assert fitted(rows).model.coordinates.normalize == normalizes
+    assert fitted(rows).model.normalize == normalizes
 
 
 def test_normalised_models_see_norms_by_their_logarithms_alone():
     model = fitted(embeddings(), normalize=True).model
     points = torch.tensor(embeddings(seed=1))
-    added = model.lengths.squared_deviations(7 * points) - model.lengths.squared_deviations(points)
+    added = model.norms.squared_deviations(7 * points) - model.norms.squared_deviations(points)
     assert (added > 0).all()
     np.testing.assert_allclose(model.score(7 * points) - added, model.score(points), rtol=1e-9)
     np.testing.assert_allclose(model.quadric_distances(7 * points), model.quadric_distances(points), rtol=1e-6, atol=1e-9)
@@ -155,8 +156,8 @@ def test_fewer_rows_than_features_work_in_their_span():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(40, 60)) * np.linspace(3, 0.1, 60)
     model = fitted(rows).model
-    assert model.linear.axes.shape == (39, 60)
-    np.testing.assert_allclose(model.linear.axes @ model.linear.axes.T, np.eye(39), atol=1e-9)
+    assert model.linear_part.axes.shape == (39, 60)
+    np.testing.assert_allclose(model.linear_part.axes @ model.linear_part.axes.T, np.eye(39), atol=1e-9)
     score = model.score(torch.tensor(rng.normal(size=(30, 60)) * np.linspace(3, 0.1, 60)))
     assert float(score.median() / 60) == pytest.approx(1, rel=0.5)  # in units of held-out spread, a number of directions
 
@@ -184,7 +185,7 @@ def test_components_none_are_the_inputs_own():
 
 
 def test_so_many_quadrics_as_asked_for():
-    assert len(fitted(sphere(), n_quadrics=3, score="mean_distance").model.quadrics) == 3
+    assert len(fitted(sphere(), n_quadrics=3, score_function="mean_distance").model.quadrics) == 3
     with pytest.raises(ValueError, match="n_quadrics must be from 1 to"):
         fitted(sphere(), n_quadrics=11)
 
@@ -192,7 +193,7 @@ def test_so_many_quadrics_as_asked_for():
 def test_closed_form_is_the_spectral_fit():
     """Without folds, weights and evidence what is left is the closed form in working coordinates."""
     rows = sphere()
-    model = fitted(rows, robust=False, score="mean_distance", n_quadrics=2).model
+    model = fitted(rows, robust=False, score_function="mean_distance", n_quadrics=2).model
     working = model.coordinates.transform(torch.tensor(rows))
     expected = spectral_quadrics([working], 2)
     np.testing.assert_allclose(model.quadrics.hs_inner(expected).abs(), np.eye(2), atol=1e-8)
@@ -200,8 +201,7 @@ def test_closed_form_is_the_spectral_fit():
 
 @pytest.mark.parametrize("constraint", ["penalty", "stiefel"])
 def test_training_lowers_the_loss_and_is_judged_by_held_out_rows(constraint):
-    training = TrainingOptions(epoch_num=5, lr=0.003, batch_size=64, constraint=constraint)
-    result = fitted(sphere(), training=training)
+    result = fitted(sphere(), epoch_num=5, lr=0.003, batch_size=64, constraint=constraint)
     assert len(result.history["loss"]) == 5
     assert result.history["loss"][-1] < result.history["loss"][0]
     centre, typical = torch.zeros(1, 4, dtype=torch.float64), torch.tensor(sphere(seed=1))
@@ -235,14 +235,30 @@ def test_weights_are_shares_of_epochs():
     np.testing.assert_array_equal(again, np.concatenate(list(batches.epoch(3))[5:]))
 
 
-def test_random_quadrics_have_to_be_trained():
-    with pytest.raises(ValueError, match="set epoch_num"):
-        fitted(sphere(), init="random")
+def test_random_quadrics_are_trained():
+    assert len(fitted(sphere(), init="random", batch_size=64).history["loss"]) == 20
+    with pytest.raises(ValueError, match="init='random' asks for training, but epoch_num=0 forbids it"):
+        fitted(sphere(), init="random", epoch_num=0)
+
+
+def test_random_starts_of_few_wide_rows_are_judged():
+    """Fewer rows than features are seen in float64, whatever their type; quadrics have the type of the rows."""
+    rows = np.random.default_rng(0).normal(size=(30, 50)).astype(np.float32)
+    model = fitted(rows, init="random", n_components=3, epoch_num=1).model
+    assert torch.isfinite(model.score(torch.from_numpy(rows))).all()
+
+
+def test_too_many_coordinates_for_the_closed_form():
+    rows = np.random.default_rng(0).normal(size=(300, 120))
+    with pytest.raises(ValueError, match=r"in 120 coordinates would take too long, .* or epoch_num to train them"):
+        fitted(rows, n_components=None)
+    with pytest.raises(ValueError, match="in 110 coordinates would take too long: set n_components to 100 or less"):
+        fitted(rows, n_components=110, init="spectral")
 
 
 def test_given_quadrics_are_used():
     given = Quadrics(torch.eye(2)[None].double(), torch.zeros(1, 2).double(), torch.tensor([-1.0]).double())
-    model = fitted(sphere(d=2), init=given, score="mean_distance").model
+    model = fitted(sphere(d=2), init=given, score_function="mean_distance").model
     assert torch.equal(model.quadrics.quadratic, given.quadratic)
     with pytest.raises(ValueError, match="init must hold"):
         fitted(sphere(d=3), init=given)
@@ -252,7 +268,7 @@ def test_contributions_share_a_quadrics_distance_by_its_gradient():
     """One quadric, whose gradient at the point is (3, 4) / 5 of its norm: shares of 9 / 25 and 16 / 25."""
     circle = Quadrics(torch.eye(2)[None].double(), torch.zeros(1, 2).double(), torch.tensor([-1.0]).double())
     rows = sphere(d=2)
-    model = fitted(rows, init=circle, score="mean_distance", n_components=None, normalize=False).model
+    model = fitted(rows, init=circle, score_function="mean_distance", n_components=None, normalize=False).model
     mean, scale = model.coordinates.mean, model.coordinates.matrix[0, 0]
     point = (mean + torch.tensor([3.0, 4.0], dtype=torch.float64) / scale)[None]
     contributions = model.contributions(point)

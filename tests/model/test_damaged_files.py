@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+from dataclasses import fields, is_dataclass
+from typing import get_origin, get_type_hints
 
 import numpy as np
 import pandas
@@ -12,9 +14,11 @@ from safetensors.torch import save_file
 
 from pyod_quadric import QuadricDetector
 from pyod_quadric.data.stream import Reservoir
-from pyod_quadric.model.saved import from_bytes
-from pyod_quadric.storage import container as envelope
-from pyod_quadric.storage.container import read_file, with_checksum
+from pyod_quadric.model.model import HISTORY_NAMES
+from pyod_quadric.model.saved import LAYOUT, FittedState, from_content
+from pyod_quadric.storage import container
+from pyod_quadric.storage.container import decode, read_container, with_checksum
+from pyod_quadric.storage.layout import _without_none
 from tests.support.circle import TEST
 from tests.support.files import assert_same, content, loaded, state
 
@@ -53,7 +57,7 @@ def change(place, **changes):
 
 
 METADATA, DOCUMENT = ["__metadata__"], ["__metadata__", "detector"]
-PARAMETERS, RESERVOIR = [*DOCUMENT, "parameters"], [*DOCUMENT, "reservoir"]
+PARAMETERS, VALUES = [*DOCUMENT, "parameters"], [*DOCUMENT, "values"]
 
 
 @pytest.mark.parametrize(
@@ -64,34 +68,39 @@ PARAMETERS, RESERVOIR = [*DOCUMENT, "parameters"], [*DOCUMENT, "reservoir"]
         (change(METADATA, format="pt"), "not one of a QuadricDetector"),
         (change(METADATA, detector=3), "is no JSON object"),
         (change(PARAMETERS, n_quadric=3), r"\['n_quadric'\] are no parameters of QuadricDetector"),
-        (change(PARAMETERS, lr=-1.0), "lr must be positive"),
+        (change(PARAMETERS, lr=-1.0), "lr must be a number above 0"),
         (change(PARAMETERS, lr="fast"), "lr must be a number"),
-        (change(PARAMETERS, lr=[1.0]), "the parameter 'lr' of the file is neither"),
-        (change(PARAMETERS, contamination="auto"), "contamination must be a float"),
-        (change(PARAMETERS, random_state=-1), "between 0 and"),
-        (change(PARAMETERS, checkpoint="/home/somebody/.profile"), "must not choose where this machine computes or writes"),
+        (change(PARAMETERS, lr=[1.0]), "lr must be a number"),
+        (change(PARAMETERS, contamination="auto"), "contamination must be a number"),
+        (change(PARAMETERS, random_state=-1), "random_state must be"),
+        (
+            change(PARAMETERS, training_options={"checkpoint": "/home/somebody/.profile"}),
+            "must not choose where this machine computes or writes",
+        ),
         (change(PARAMETERS, device="cuda:0"), "must not choose where this machine computes or writes"),
-        (change(DOCUMENT, threshold=None), "threshold of the file must be a finite number, got None"),
-        (change(DOCUMENT, normalize=1), "normalize of the file must be bool, got 1"),
-        (change(DOCUMENT, distance="euclidean"), "the distance of the file must be one of"),
-        (change(DOCUMENT, complement=-1.0), "the complement of the file must be a positive variance"),
-        (change(DOCUMENT, lengths={"middle": 0.0, "spread": 0.0}), "the spread of lengths in the file must be positive"),
-        (change(DOCUMENT, lengths={"middle": 0.0}), "spread of the file must be a finite number"),
-        (change(DOCUMENT, feature_names=["x", "y"]), "feature_names of the file must be 3 strings"),
-        (change(DOCUMENT, versions={"torch_version": 2}), "versions of the file must be strings"),
-        (change(DOCUMENT, reservoir=None), "half of the sample of a stream"),
-        (change(RESERVOIR, n_seen=61), "has 60 rows, to which"),
-        (change(RESERVOIR, n_used=10**30), "has 60 rows, to which"),
-        (change(RESERVOIR, window=50), "has 60 rows, to which"),
-        (change(RESERVOIR, window="all"), "has 60 rows, to which"),
-        (change(PARAMETERS, window=2), "window must be None or a whole number from 3 on"),
+        (change(DOCUMENT, values=None), "it has no parameters, or no values"),
+        (change(VALUES, threshold=None), "threshold of the file must be a number; got None"),
+        (change(VALUES, std_score=-1.0), "std_score of the file must be a number of at least 0"),
+        (change(VALUES, **{"model.normalize": 1}), "model.normalize of the file must be True or False; got 1"),
+        (change(VALUES, **{"model.distance": "euclidean"}), "model.distance of the file must be 'second_order' or"),
+        (change(VALUES, **{"model.linear_part.complement": -1.0}), "complement of the file must be a number above 0"),
+        (change(VALUES, **{"model.norms.spread": 0.0}), "model.norms.spread of the file must be a number above 0"),
+        (change(VALUES, feature_names=["x", "y"]), "feature_names of the file must be 3 texts"),
+        (change(VALUES, feature_names=["x", "y", 3]), "feature_names of the file must be a list of texts"),
+        (change(VALUES, versions={"torch_version": 2}), "versions of the file must be a dict of texts"),
+        (change(VALUES, labels=3), "a value is there twice"),
+        (change(VALUES, **{"stream.n_seen": 61}), "has 60 rows, which does not fit"),
+        (change(VALUES, **{"stream.n_used": 10**30}), "stream.n_used of the file must be a whole number from 0 to"),
+        (change(VALUES, **{"stream.window": 50}), "has 60 rows, which does not fit"),
+        (change(VALUES, **{"stream.window": "all"}), "stream.window of the file must be a whole number"),
+        (change(PARAMETERS, window=2), "window must be a whole number of 3 or more, or None"),
         (change(["labels"], shape=[2**40, 2**40]), "cannot be read"),
         (change(["labels"], shape=[11]), "cannot be read"),
         (change(["labels"], dtype="I8"), "labels of the file does not fit its other tensors: it is torch.int8"),
-        (change(["labels"], data_offsets=[0, 2**50]), "the file was cut off, or something was added"),
-        (change(["labels"], data_offsets=None), "a tensor has no place"),
-        (change(["coordinates.matrix"], shape=[9, 1]), "coordinates.matrix of the file does not fit its other tensors"),
-        (lambda header: header.update(other=header.pop("weights")), r"not those of a detector: \['other'\]"),
+        (change(["labels"], data_offsets=[0, 2**50]), "cannot be read"),
+        (change(["labels"], data_offsets=None), "cannot be read"),
+        (change(["model.coordinates.matrix"], shape=[9, 1]), "coordinates.matrix of the file does not fit its other tensors"),
+        (lambda header: header.update(other=header.pop("model.quadric_weights")), r"not what a detector has: \['other'\]"),
         (lambda header: header.pop("__metadata__") and None, "it has no checksum"),
     ],
 )
@@ -117,21 +126,21 @@ def with_numbers(content, name, number):
 @pytest.mark.parametrize(
     ("name", "number", "message"),
     [
-        ("coordinates.matrix", np.nan, "coordinates.matrix of the file has numbers that no fit gives"),
-        ("linear.mean", np.inf, "linear.mean of the file has numbers"),
-        ("linear.variances", 0.0, "linear.variances of the file has numbers"),
-        ("weights", -1.0, "weights of the file has numbers that no fit gives, from -1"),
+        ("model.coordinates.matrix", np.nan, "coordinates.matrix of the file has numbers that no fit gives"),
+        ("model.linear_part.mean", np.inf, "linear_part.mean of the file has numbers"),
+        ("model.linear_part.variances", 0.0, "linear_part.variances of the file has numbers"),
+        ("model.quadric_weights", -1.0, "quadric_weights of the file has numbers that no fit gives, from -1"),
         ("decision_scores", 1e200, "decision_scores of the file has numbers"),
         ("labels", b"\x02", "labels of the file has numbers"),
-        ("quadrics.constant", np.nan, "quadrics.constant of the file has numbers"),
-        ("quadrics.constant", 1e200, "constant must be finite"),  # in float32
+        ("model.quadrics.constant", np.nan, "quadrics.constant of the file has numbers"),
+        ("model.quadrics.constant", 1e200, "constant must be finite"),  # in float32
         ("init.linear", np.nan, "init.linear of the file has numbers"),
-        ("reservoir.rows", np.nan, "reservoir.rows of the file has numbers"),
+        ("stream.rows", np.nan, "stream.rows of the file has numbers"),
     ],
 )
 def test_numbers_that_no_fit_gives_are_noticed(name, number, message):
     with pytest.raises(ValueError, match=message):
-        from_bytes(with_numbers(content(), name, number))
+        from_content(decode(with_numbers(content(), name, number)))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +152,7 @@ def test_numbers_that_no_fit_gives_are_noticed(name, number, message):
         (b"\x89PNG\r\n\x1a\n" + bytes(1000), "no detector's"),
         ((2**62).to_bytes(8, "little") + bytes(1000), "no detector's"),
         ((10).to_bytes(8, "little") + b"[[[[[[[[[[", "its header is damaged"),
-        ((2).to_bytes(8, "little") + b"[]", "it is no JSON object"),
+        ((2).to_bytes(8, "little") + b"[]", "not one of a QuadricDetector"),
         ((10**6).to_bytes(8, "little") + b"[" * 10**6, "its header is damaged"),
     ],
 )
@@ -167,9 +176,9 @@ def test_huge_files_are_not_read(tmp_path, monkeypatch):
     path = path_of(tmp_path, content())
     with path.open("r+b") as file:
         file.truncate(2**40)  # a hole: it takes no space on the disk
-    with pytest.raises(ValueError, match="something was added: it has 1099511627776 bytes"):
+    with pytest.raises(ValueError, match="the file has 1099511627776 bytes, but at most"):
         QuadricDetector.load(path)
-    monkeypatch.setattr(envelope, "MOST_BYTES", len(content()) - 1)
+    monkeypatch.setattr(container, "MOST_BYTES", len(content()) - 1)
     with pytest.raises(ValueError, match=f"at most {len(content()) - 1} can be read"):
         QuadricDetector.load(path_of(tmp_path, content()))
 
@@ -254,7 +263,7 @@ def test_no_mutation_gives_a_detector_that_does_not_work(mutate, count, always_n
     for _ in range(count):
         try:
             mutated = mutate(rng, content())  # which raises if there is no place for a checksum left
-            found = QuadricDetector._from_saved(from_bytes(mutated))
+            found = QuadricDetector._from_state(*from_content(decode(mutated)))
         except ValueError:
             refused += 1
             continue
@@ -268,11 +277,27 @@ def test_no_mutation_gives_a_detector_that_does_not_work(mutate, count, always_n
     assert accepted == 0 if always_noticed else accepted > 0
 
 
-def test_reading_compares_lengths_before_it_reads_on(tmp_path):
+def test_files_that_were_cut_off_are_noticed(tmp_path):
     rng = np.random.default_rng(1)
     for _ in range(50):
-        mutated = cut(rng, content())
         with pytest.raises(ValueError, match="file"):
-            read_file(path_of(tmp_path, mutated))
-    assert read_file(path_of(tmp_path, content())) == content()
-    assert isinstance(from_bytes(content()).reservoir, Reservoir)
+            read_container(path_of(tmp_path, cut(rng, content())))
+    state, _ = from_content(read_container(path_of(tmp_path, content())))
+    assert isinstance(state.stream, Reservoir)
+
+
+def test_the_layout_names_every_value_of_a_fitted_state():
+    """What a fit leaves behind is in the file, or this says what is missing."""
+
+    def names(kind, before=""):
+        for field in fields(kind):
+            inner = _without_none(get_type_hints(kind)[field.name])
+            if is_dataclass(inner):
+                yield from names(inner, f"{before}{field.name}.")
+            elif get_origin(inner) is dict and field.name == "history":
+                yield from (f"history.{name}" for name in HISTORY_NAMES)
+            else:
+                yield f"{before}{field.name}"
+
+    init = {f"init.{name}" for name in ("quadratic", "linear", "constant")}
+    assert {*names(FittedState)} | init == LAYOUT.keys()

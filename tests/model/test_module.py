@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pyod_quadric import QuadricDetector, export
+from pyod_quadric import QuadricDetector
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
+from pyod_quadric.model import module
 from pyod_quadric.model.module import OPSET, exported
 from tests.support.circle import TEST, X
 from tests.support.elsewhere import DEVICE, Elsewhere
@@ -32,7 +33,9 @@ WIDE, WIDE_TEST = np.split(X[:100] @ RNG.normal(size=(3, 60)) + 0.1 * RNG.normal
 
 @cache
 def fitted(score_function="combined", distance="second_order", normalize=False, wide=False):
-    parameters = {"score_function": score_function, "distance": distance, "normalize": normalize, "n_quadrics": 2}
+    parameters = {"score_function": score_function, "normalize": normalize}
+    if score_function != "linear":
+        parameters |= {"distance": distance, "n_quadrics": 2}
     return QuadricDetector(**parameters).fit(WIDE if wide else X)
 
 
@@ -71,7 +74,7 @@ def test_modules_score_like_the_detector_everywhere(choice, rows):
 
 def test_many_quadrics_are_scored_in_parts(monkeypatch):
     detector = QuadricDetector(score_function="mean_distance", n_quadrics=6).fit(X)
-    monkeypatch.setattr(export, "BLOCK_NUMBERS", 4 * 3 * export.BLOCK_ROWS)
+    monkeypatch.setattr(module, "BLOCK_NUMBERS", 4 * 3 * module.BLOCK_ROWS)
     np.testing.assert_allclose(scored(detector, TEST), detector.decision_function(TEST), rtol=1e-10)
 
 
@@ -202,10 +205,10 @@ def test_the_file_of_the_readme_is_whole_and_holds_no_folders(tmp_path, monkeypa
     assert json.loads(properties["feature_names"]) == ["x", "y", "z"]
     assert float(properties["threshold"]) == detector.threshold_
     assert properties["torch_version"] == torch.__version__
-    assert str(Path(export.__file__).parent).encode() not in (tmp_path / "scores.onnx").read_bytes()
+    assert str(Path(module.__file__).parent).encode() not in (tmp_path / "scores.onnx").read_bytes()
 
 
 def test_without_the_packages_it_is_said_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'pyod-quadric\[onnx\]'"):
         fitted().to_onnx(tmp_path / "scores.onnx")

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pyod_quadric import CholeskyStiefel, QuadricDetector
 from pyod_quadric.data.rows import normalized
 from pyod_quadric.geometry.distances import second_order_from
+from pyod_quadric.geometry.frames import _qr, gram, orthonormality_error
 from pyod_quadric.geometry.packing import pack, pack_outer, packed_size, unpack
 from pyod_quadric.geometry.quadrics import Quadrics, hs_norm, values_and_gradient_norms
 from pyod_quadric.model.closed_form import feature_moments
@@ -21,7 +22,7 @@ from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.moments import Moments
 from pyod_quadric.parallel.devices import moved
 from pyod_quadric.parameters import Loss
-from pyod_quadric.training.manifold import InPlaceStiefel, _qr, gram, orthonormality_error
+from pyod_quadric.training.manifold import InPlaceStiefel
 from pyod_quadric.training.objective import mean_distance, mean_distance_and_gradient
 from tests.support.elsewhere import DEVICE, Elsewhere
 
@@ -106,7 +107,7 @@ def test_the_pretended_device_notices_mixed_devices():
     ("settings", "n", "d"),
     [
         ({}, 100, 3),
-        ({"epoch_num": 2, "init": "random", "batch_size": 64, "validation_fraction": 0.1}, 100, 3),
+        ({"epoch_num": 2, "init": "random", "batch_size": 64, "training_options": {"validation_fraction": 0.1}}, 100, 3),
         ({"score_function": "mean_distance", "n_components": None, "n_quadrics": 2, "robust": False}, 100, 3),
         ({"distance": "first_order"}, 30, 40),  # fewer rows than features, and normalised or not
     ],

@@ -31,7 +31,13 @@ SETTINGS = {
     "normalised": {"normalize": True},
     "penalty": {"epoch_num": 3, "batch_size": 32, "n_quadrics": 4, "lr": 0.001},
     "stiefel": {"epoch_num": 3, "batch_size": 32, "n_quadrics": 4, "lr": 0.001, "constraint": "stiefel"},
-    "paper": {"score_function": "mean_distance", "epoch_num": 2, "batch_size": 7, "n_quadrics": 3, "validation_fraction": 0.2},
+    "paper": {
+        "score_function": "mean_distance",
+        "epoch_num": 2,
+        "batch_size": 7,
+        "n_quadrics": 3,
+        "training_options": {"validation_fraction": 0.2},
+    },
 }
 
 
@@ -104,7 +110,7 @@ def full_disk(folder):
     write = module.write_checkpoint
     module.write_checkpoint = lambda path, state: os.write(os.open("/dev/full", os.O_WRONLY), b"0")
     try:
-        QuadricDetector(epoch_num=1, checkpoint=folder + "/never.ckpt").fit(rows())
+        QuadricDetector(epoch_num=1, training_options={"checkpoint": folder + "/never.ckpt"}).fit(rows())
     except OSError as error:
         return error.strerror
     finally:

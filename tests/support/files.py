@@ -54,4 +54,8 @@ def content():
     """Return a small file with everything that a file can have."""
     rows = pandas.DataFrame(X[:60], columns=["x", "y", "z"])
     start = random_quadrics(1, 3, torch.Generator().manual_seed(0), torch.float64)
-    return saved(QuadricDetector(epoch_num=1, normalize=True).partial_fit(rows).set_params(init=start))
+    return saved(
+        QuadricDetector(epoch_num=1, normalize=True, training_options={"momentum": 0.5})
+        .partial_fit(rows)
+        .set_params(init=start)
+    )

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from pyod_quadric import Quadrics
+from pyod_quadric.geometry.frames import orthonormality_error
 from pyod_quadric.geometry.packing import packed_size, unpack
-from pyod_quadric.training.constraints import Constraint, Penalty, Stiefel
-from pyod_quadric.training.manifold import orthonormality_error
+from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.objective import mean_distance_and_gradient
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -17,7 +17,7 @@ HALF = torch.randn(M, D, D, generator=GENERATOR, dtype=torch.float64)
 START = Quadrics(HALF + HALF.mT, HALF[:, 0], HALF[:, 0, 0])
 POINTS = torch.randn(50, D, generator=GENERATOR, dtype=torch.float64)
 INNER_PRODUCTS = ["hs", "coefficient"]
-CONSTRAINTS = [Penalty, Stiefel]
+CONSTRAINTS = [PenaltyConstraint, StiefelConstraint]
 
 
 def rebuilt(frame, rest, inner_product):
@@ -51,7 +51,7 @@ def test_starts_at_the_nearest_orthonormal_quadrics(kind, inner_product):
 
 @pytest.mark.parametrize("inner_product", INNER_PRODUCTS)
 def test_parts_are_those_of_frame_and_rest(inner_product):
-    constraint = Penalty(START, inner_product)
+    constraint = PenaltyConstraint(START, inner_product)
     expected = rebuilt(constraint.frame, constraint.rest, inner_product)
     for actual, wanted in zip(constraint.parts(), (expected.packed(), expected.linear, expected.constant), strict=True):
         np.testing.assert_allclose(actual, wanted, atol=1e-14)
@@ -60,7 +60,7 @@ def test_parts_are_those_of_frame_and_rest(inner_product):
 @pytest.mark.parametrize("inner_product", INNER_PRODUCTS)
 @pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
 def test_gradients_by_frame_and_rest_equal_autograd(inner_product, weight):
-    constraint = Penalty(START, inner_product, weight)
+    constraint = PenaltyConstraint(START, inner_product, weight)
     constraint.frame *= 1.1  # off the manifold, so that the penalty has a slope
     frame = constraint.frame.clone().requires_grad_()
     rest = constraint.rest.detach().clone().requires_grad_()
@@ -98,18 +98,18 @@ def test_steps_reduce_the_loss_and_hold_the_constraint(kind, name, inner_product
     assert losses[-1] < losses[0]
     error = float(orthonormality_error(constraint.frame.T))
     assert error == pytest.approx(float(constraint.error()))
-    assert error < (1e-13 if kind is Stiefel else 0.2)
-    assert (error > 1e-6) == (kind is Penalty)
+    assert error < (1e-13 if kind is StiefelConstraint else 0.2)
+    assert (error > 1e-6) == (kind is PenaltyConstraint)
 
 
 def test_fast_and_slow_manifold_take_the_same_steps():
-    fast, slow = Stiefel(START), Stiefel(START, manifold=geoopt.EuclideanStiefel())
+    fast, slow = StiefelConstraint(START), StiefelConstraint(START, manifold=geoopt.EuclideanStiefel())
     # Few steps: where an absolute value turns, descent amplifies the last bits.
     np.testing.assert_allclose(descend(fast, "sgd", 0.02, 25), descend(slow, "sgd", 0.02, 25), rtol=1e-9)
 
 
 def test_frame_is_a_point_of_the_stiefel_manifold_of_packed_matrices():
-    parameter = Stiefel(START).frame_parameter
+    parameter = StiefelConstraint(START).frame_parameter
     assert isinstance(parameter, geoopt.ManifoldParameter)
     assert parameter.shape == (packed_size(D), M)
 
@@ -117,7 +117,7 @@ def test_frame_is_a_point_of_the_stiefel_manifold_of_packed_matrices():
 def test_a_larger_weight_holds_orthonormality_better():
     errors = []
     for weight in (0.1, 1.0, 10.0):
-        constraint = Penalty(START, "hs", weight)
+        constraint = PenaltyConstraint(START, "hs", weight)
         descend(constraint, "sgd", 0.005, steps=200)
         errors.append(float(constraint.error()))
     assert errors == sorted(errors, reverse=True)
@@ -125,14 +125,14 @@ def test_a_larger_weight_holds_orthonormality_better():
 
 def test_refuses():
     with pytest.raises(ValueError, match=r"one of \('hs', 'coefficient'\), got 'gradient'"):
-        Penalty(START, "gradient")
+        PenaltyConstraint(START, "gradient")
     with pytest.raises(ValueError, match="orthonormality_weight must be a number >= 0, got -1"):
-        Penalty(START, "hs", -1)
+        PenaltyConstraint(START, "hs", -1)
 
 
 def test_optimizers_are_those_that_were_asked_for():
-    kinds = {(Penalty, "sgd"): torch.optim.SGD, (Penalty, "adam"): torch.optim.Adam}
-    kinds |= {(Stiefel, "sgd"): geoopt.optim.RiemannianSGD, (Stiefel, "adam"): geoopt.optim.RiemannianAdam}
+    kinds = {(PenaltyConstraint, "sgd"): torch.optim.SGD, (PenaltyConstraint, "adam"): torch.optim.Adam}
+    kinds |= {(StiefelConstraint, "sgd"): geoopt.optim.RiemannianSGD, (StiefelConstraint, "adam"): geoopt.optim.RiemannianAdam}
     for (kind, name), expected in kinds.items():
         optimizer = kind(START).optimizer(name, 0.1, 0.7)
         assert type(optimizer) is expected

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.training.manifold import CholeskyStiefel, InPlaceStiefel, orthonormality_error, orthonormalized, polar
+from pyod_quadric.geometry.frames import orthonormality_error, orthonormalized, polar
+from pyod_quadric.training.manifold import CholeskyStiefel, InPlaceStiefel
 from tests.support.tolerances import DTYPES
 
 MANIFOLD, SLOW = CholeskyStiefel(), geoopt.EuclideanStiefel()

@@ -1,0 +1,63 @@
+"""The coordinates of the quadrics: how many, and which."""
+
+import math
+from typing import Literal
+
+from torch import Tensor
+
+from pyod_quadric.fitting.cross_fit import Sample
+from pyod_quadric.fitting.folds import FoldedRows
+from pyod_quadric.model.coordinates import WorkingCoordinates, centred_coordinates, principal_coordinates
+from pyod_quadric.model.linear import LinearPart, cross_validated
+from pyod_quadric.model.moments import Moments, sum_of_moments
+from pyod_quadric.parallel.ranks import from_first_rank
+
+# Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
+ROWS_PER_COEFFICIENT = 4
+MOST_COMPONENTS = 50
+
+
+def auto_components(n_rows: int, most: int = MOST_COMPONENTS) -> int:
+    """Return the largest k with k (k + 1) / 2 at most a quarter of the rows; at least 1, at most a given number.
+
+    Examples
+    --------
+    >>> auto_components(40), auto_components(10**6)
+    (4, 50)
+    """
+    n_coefficients = n_rows / ROWS_PER_COEFFICIENT
+    return max(1, min(most, int((math.sqrt(8 * n_coefficients + 1) - 1) / 2)))
+
+
+def cross_validated_linear(folded: FoldedRows, moments: list[Moments], floor: float) -> tuple[LinearPart, list[LinearPart]]:
+    """Return the linear part of all rows, and for each fold the one that has not seen it; the same in all processes."""
+    return from_first_rank(cross_validated(moments, folded.rows.n_features, floor), folded.device)
+
+
+def coordinates_for(
+    folded: FoldedRows,
+    sample: Sample,
+    moments: list[Moments],
+    linear: LinearPart,
+    row_weights: Tensor,
+    n_components: int | float | Literal["auto"] | None,
+    most: int = MOST_COMPONENTS,
+) -> WorkingCoordinates:
+    """Return the coordinates of the quadrics: principal ones of unit held-out variance, or the rows' own with one scale."""
+    if n_components is None:
+        return centred_coordinates(sum_of_moments(moments))
+    k = _n_components(n_components, linear, folded, most)
+    weighted = [(sample.rows, row_weights[sample.indices])]
+    return principal_coordinates(linear.mean, linear.axes[:k], linear.variances[:k].sqrt(), weighted)
+
+
+def _n_components(n_components: int | float | Literal["auto"], linear: LinearPart, folded: FoldedRows, most: int) -> int:
+    rank, d = len(linear.axes), folded.rows.n_features
+    if n_components == "auto":
+        return min(rank, auto_components(folded.rows.n_rows, most))
+    if isinstance(n_components, int):
+        if n_components > d:
+            raise ValueError(f"n_components must be from 1 to the number of features, {d}, got {n_components}")
+        return min(rank, n_components)
+    shares = linear.variances.cumsum(0) / linear.variances.sum()
+    return min(rank, int((shares < n_components - 1e-12).sum()) + 1)
