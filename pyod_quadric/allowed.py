@@ -48,7 +48,7 @@ def parsed(text: str, kinds: tuple[Kind, ...]) -> Any:
     >>> parsed("0.5", (Words("auto"), Whole(1), Number(above=0)))
     0.5
     """
-    for kind in kinds:
+    for kind in sorted(kinds, key=lambda kind: not isinstance(kind, Nothing)):  # "none" is a text and a name, too
         try:
             value = kind.parse(text)
         except ValueError:

@@ -7,8 +7,8 @@ its first block comes, and keeps the model for the next ones.
 import hashlib
 import sys
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 4  # that a process keeps
 
-_models: OrderedDict[tuple[str, int, int, str], QuadricDetector] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -54,24 +53,21 @@ class BatchScorer:
 
     def _model(self) -> QuadricDetector:
         found = Path(self.path).stat()
-        key = self.path, found.st_mtime_ns, found.st_size, self.checksum
         with _lock:  # so that threads of a worker wait for the one that reads
-            if key not in _models:
-                _models[key] = self._loaded()
-                while len(_models) > MOST_MODELS:
-                    _models.popitem(last=False)
-            _models.move_to_end(key)
-            return _models[key]
+            return _loaded(self.path, self.checksum, found.st_mtime_ns, found.st_size)
 
-    def _loaded(self) -> QuadricDetector:
-        content = _checksum(self.path)
-        if content != self.checksum:
-            raise ValueError(
-                f"{self.path} is not the model file that the scorer was made for: its checksum is {content}, not "
-                f"{self.checksum}; make a new scorer, or give all workers the same file"
-            )
-        detector: QuadricDetector = QuadricDetector.load(self.path)
-        return detector
+
+@lru_cache(maxsize=MOST_MODELS)
+def _loaded(path: str, checksum: str, *_: int) -> QuadricDetector:
+    """Return the model in a file of this checksum; time and size of the file are for the cache."""
+    content = _checksum(path)
+    if content != checksum:
+        raise ValueError(
+            f"{path} is not the model file that the scorer was made for: its checksum is {content}, not {checksum}; make a new "
+            "scorer, or give all workers the same file"
+        )
+    detector: QuadricDetector = QuadricDetector.load(path)
+    return detector
 
 
 def batch_scorer(path: str | PathLike[str]) -> BatchScorer:

@@ -127,19 +127,6 @@ def test_penalty_vs_manifold(tmp_path, capsys):
     assert all(math.isfinite(number) for number in numbers(results["ratios"]))
 
 
-def test_projection_makes_the_frame_orthonormal_and_keeps_the_intersection():
-    _, quadrics = speed.make_problem(1, 5, 3, seed=0)
-    generator = torch.Generator().manual_seed(0)
-    mixed = torch.eye(3) + 0.2 * torch.randn(3, 3, generator=generator)
-    leaning = Quadrics(
-        torch.einsum("kl,lij->kij", mixed, quadrics.quadratic), mixed @ quadrics.linear, mixed @ quadrics.constant
-    )
-    projected = penalty_vs_manifold.projected(leaning)
-    assert orthonormality_error(projected.packed().T) < 1e-5
-    both = torch.cat([leaning.coefficients(), projected.coefficients()])
-    assert torch.linalg.matrix_rank(both, rtol=1e-4) == 3
-
-
 def test_detection_goes_on_from_its_cells(tmp_path, capsys, monkeypatch):
     detection.main(tmp_path, fast=True, seeds=[0])
     results = files(tmp_path, "detection")

@@ -59,8 +59,8 @@ class Constraint(ABC):
         """Return an optimiser of frame and rest."""
 
     @abstractmethod
-    def penalize(self, by_frame: Tensor) -> Tensor:
-        """Add the gradient of the penalty to the gradient by the frame (m, F), and return the penalty."""
+    def penalize(self, by_frame: Tensor) -> None:
+        """Add the gradient of the penalty to the gradient by the frame (m, F)."""
 
     def parameters(self) -> list[Parameter]:
         """Return what an optimiser moves: the frame, and the rest if there is any."""
@@ -132,12 +132,11 @@ class PenaltyConstraint(Constraint):
             return torch.optim.Adam(parameters, lr=lr, betas=(momentum, 0.999))
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum)
 
-    def penalize(self, by_frame: Tensor) -> Tensor:
-        """Add ``4 λ (Ṽ ᵀṼ - I)`` times the frame to the gradient, and return the weighted penalty."""
+    def penalize(self, by_frame: Tensor) -> None:
+        """Add ``4 λ (Ṽ ᵀṼ - I)`` times the frame to the gradient."""
         difference = gram(self.frame.T)
         difference.diagonal().sub_(1)
         by_frame.addmm_(difference, self.frame, alpha=4 * self.weight)
-        return self.weight * difference.square().sum()
 
 
 class StiefelConstraint(Constraint):
@@ -186,9 +185,8 @@ class StiefelConstraint(Constraint):
             optimizer = geoopt.optim.RiemannianSGD(parameters, lr=lr, momentum=momentum)
         return optimizer
 
-    def penalize(self, by_frame: Tensor) -> Tensor:
+    def penalize(self, by_frame: Tensor) -> None:
         """Add nothing: the manifold holds the constraint."""
-        return by_frame.new_zeros(())
 
     def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Bring an optimiser to a saved state, exactly."""

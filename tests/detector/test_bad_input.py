@@ -277,7 +277,7 @@ def test_bad_rows_leave_an_earlier_fit_as_it_was(earlier, method, rows, error, m
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize(
     ("place", "error"),
-    [("_Fit.row_weights", MemoryError), ("_Fit._trained", KeyboardInterrupt), ("Model.score", KeyboardInterrupt)],
+    [("settled_row_weights", MemoryError), ("_QuadricFit._trained", KeyboardInterrupt), ("Model.score", KeyboardInterrupt)],
 )
 def test_interruptions_leave_an_earlier_fit_as_it_was(earlier, method, error, place, monkeypatch):
     detector = copied(earlier)

@@ -56,9 +56,10 @@ def test_the_scorer_is_small_and_does_not_grow(detector, path):
 
 
 def test_threads_share_one_model(path):
-    cluster._models.clear()
+    cluster._loaded.cache_clear()
     scorer = batch_scorer(path)
-    (model,) = cluster._models.values()
+    model = scorer._model()
+    assert cluster._loaded.cache_info().misses == 1
     found = []
     threads = [threading.Thread(target=lambda: found.append(scorer._model())) for _ in range(8)]
     for thread in threads:
@@ -75,10 +76,12 @@ def test_a_process_keeps_the_models_it_used_last(detector, tmp_path):
         detector.save(tmp_path / str(place))
         scorers.append(batch_scorer(tmp_path / str(place)))
         scorers[0](ROWS[:1])  # so that this one is never the oldest
-    kept = [key[0] for key in cluster._models]
-    assert len(kept) == MOST_MODELS
-    assert scorers[0].path in kept
-    assert scorers[1].path not in kept
+    assert cluster._loaded.cache_info().currsize == MOST_MODELS
+    misses = cluster._loaded.cache_info().misses
+    scorers[0](ROWS[:1])
+    assert cluster._loaded.cache_info().misses == misses
+    scorers[1](ROWS[:1])
+    assert cluster._loaded.cache_info().misses == misses + 1
 
 
 def test_another_file_at_the_same_place_is_noticed(detector, path, tmp_path):
@@ -110,7 +113,7 @@ def test_wrong_rows_are_noticed(path):
 
 
 def models_here() -> tuple[int, int]:
-    return os.getpid(), len(cluster._models)
+    return os.getpid(), cluster._loaded.cache_info().currsize
 
 
 def in_block(rows, scorer):

@@ -13,7 +13,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pyod_quadric import QuadricDetector, scoring
+from pyod_quadric import QuadricDetector
+from pyod_quadric.model.blocks import BATCH_ROWS
 from pyod_quadric.model.model import Model
 from tests.support.circle import TEST, TEST_Y, WAYS, X, Y, shuffled, ways
 
@@ -217,7 +218,7 @@ def test_scoring_sees_a_block_at_a_time(fitted, monkeypatch):
     monkeypatch.setattr(Model, "score", lambda self, points: sizes.append(len(points)) or original(self, points))
     many = np.tile(X, (50, 1))
     fitted.decision_function(many)
-    assert max(sizes) <= scoring.BATCH_ROWS < len(many) == sum(sizes)
+    assert max(sizes) <= BATCH_ROWS < len(many) == sum(sizes)
     sizes.clear()
     fitted.decision_function(X, batch_size=150)
     assert sizes == [150, 50]
@@ -225,7 +226,7 @@ def test_scoring_sees_a_block_at_a_time(fitted, monkeypatch):
 
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, "all"])
 def test_bad_batch_sizes_of_scoring_are_refused(fitted, batch_size):
-    with pytest.raises(ValueError, match="batch_size must be a whole number from 1 on"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number of 1 or more"):
         fitted.decision_function(X, batch_size=batch_size)
 
 

@@ -36,8 +36,8 @@ def test_the_paper_has_three_variants(variant, m):
 
 def test_variants_of_the_paper_differ():
     full, base = (QuadricDetector.from_paper(variant).get_params() for variant in ("full", "base"))
-    assert {name for name in full if full[name] != base[name]} == {"inner_product", "loss"}
-    assert (base["inner_product"], base["loss"]) == ("coefficient", "squared_algebraic")
+    assert {name for name in full if full[name] != base[name]} == {"inner_product", "training_options"}
+    assert (base["inner_product"], base["training_options"]) == ("coefficient", {"loss": "squared_algebraic"})
     with pytest.raises(ValueError, match=r"variant must be one of \['full', 'base', 'sub'\], got 'best'"):
         QuadricDetector.from_paper("best")
 
@@ -66,9 +66,9 @@ def test_input_quadrics_are_those_of_the_input(settings):
     if detector.quadrics_ is None:
         assert detector.input_quadrics_ is None
         return
-    rows = torch.tensor(TEST)
+    rows = detector.model_.normalized(torch.tensor(TEST))
     working = detector.model_.coordinates.transform(rows)
-    values = detector.input_quadrics_.values(detector.model_.normalized(rows))
+    values = detector.input_quadrics_.values(rows)
     assert isinstance(detector.quadrics_, Quadrics)
     np.testing.assert_allclose(values, detector.quadrics_.values(working), atol=1e-9)
 

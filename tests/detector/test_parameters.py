@@ -187,5 +187,5 @@ def test_defaults_are_allowed_and_texts_are_parsed(name):
     kinds = entry.metadata["kinds"]
     assert checked(name, entry.default, kinds) == entry.default
     assert entry.metadata["words"]
-    text = {True: "yes", False: "no", None: "none"}.get(entry.default) if not isinstance(entry.default, str) else entry.default
-    assert parsed(str(entry.default) if text is None else text, kinds) == entry.default
+    text = {"True": "yes", "False": "no", "None": "none"}.get(str(entry.default), str(entry.default))
+    assert parsed(text, kinds) == entry.default

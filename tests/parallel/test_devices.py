@@ -64,7 +64,7 @@ def test_objective(cuda, distance):
 
 
 def test_preprocessing(cuda):
-    working = WorkingCoordinates(torch.empty(D), torch.empty(2, D), True, torch.empty(D))  # kept on the CPU
+    working = WorkingCoordinates(torch.empty(D), torch.empty(2, D))  # kept on the CPU
     moments = Moments.of(cuda(N, D)) + Moments.of(cuda(N, D))
     results = [working.transform(cuda(N, D)), normalized(cuda(N, D)), moments.mean, moments.covariance()]
     assert {result.device.type for result in results} == {"cuda"}

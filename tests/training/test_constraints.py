@@ -72,7 +72,7 @@ def test_gradients_by_frame_and_rest_equal_autograd(inner_product, weight):
     (distances.sum() / len(POINTS) + penalty).backward()
 
     _, gradient = mean_distance_and_gradient(POINTS, *constraint.parts(), out=constraint.gradient_buffer)
-    assert float(constraint.set_gradient(gradient)) == pytest.approx(penalty.item())
+    constraint.set_gradient(gradient)
     np.testing.assert_allclose(constraint.frame_parameter.grad, frame.grad, atol=1e-12)
     if inner_product == "hs":
         np.testing.assert_allclose(constraint.rest.grad, rest.grad, atol=1e-12)

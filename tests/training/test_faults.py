@@ -127,6 +127,6 @@ def test_a_fit_that_cannot_keep_its_checkpoint_leaves_an_earlier_fit(path):
     detector = QuadricDetector(epoch_num=1, batch_size=64, n_quadrics=1).fit(X)
     before = detector.decision_function(TEST)
     with full_disk(path), pytest.raises(OSError, match="No space left on device"):
-        detector.set_params(checkpoint=path, score_function="mean_distance").fit(TEST)
+        detector.set_params(training_options={"checkpoint": path}, score_function="mean_distance").fit(TEST)
     np.testing.assert_array_equal(detector.decision_function(TEST), before)
     assert contents(path) == {}

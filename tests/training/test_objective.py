@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 
-from pyod_quadric import Quadrics, algebraic_distance, first_order_distance, objective, second_order_distance
+from pyod_quadric import Quadrics, algebraic_distance, first_order_distance, second_order_distance
 from pyod_quadric.geometry.packing import unpack
 from pyod_quadric.parameters import Loss
+from pyod_quadric.training import objective
 from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_and_gradient
 from tests.support.strategies import cases
 from tests.support.tolerances import DTYPES
