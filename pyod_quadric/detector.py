@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from pyod_quadric._version import __version__
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import Rows, rows_of
 from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import Fitted, fit_model
 from pyod_quadric.fitting.folds import N_FOLDS
@@ -385,7 +385,7 @@ class QuadricDetector(ScoringDetector):
             self._reservoir = self._reservoir.used()
             options = self._options()
             # A checkpoint belongs to one fit, and here are many short ones.
-            self._fit(Rows(self._reservoir.sample()), replace(options, training=replace(options.training, checkpoint=None)))
+            self._fit(rows_of(self._reservoir.sample()), replace(options, training=replace(options.training, checkpoint=None)))
 
     def _stream(self, seed: Callable[[], int] | None = None) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
@@ -394,7 +394,7 @@ class QuadricDetector(ScoringDetector):
             return earlier
         stream = Reservoir(seed() if seed else seed_of(self.random_state), window=as_int(self.window))
         if earlier is not None:
-            return stream.with_rows(Rows(earlier.sample())).used()
+            return stream.with_rows(rows_of(earlier.sample())).used()
         return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
 
     def _shared_seed(self) -> int:

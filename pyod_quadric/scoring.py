@@ -14,7 +14,7 @@ from pyod.models.base import BaseDetector
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pyod_quadric.data.rows import Rows, is_large, large_rows
+from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.model import Model
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
@@ -100,7 +100,7 @@ class ScoringDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows = self._training_rows() if X is None else self._checked(X)
         chosen = np.sort(np.random.default_rng(0).permutation(rows.n_rows)[:2000])  # enough for the bands
         contributions, others = (
-            self._in_blocks(self.model_.contributions, Rows(rows.read(numbers))) for numbers in (np.array([ind]), chosen)
+            self._in_blocks(self.model_.contributions, rows_of(rows.read(numbers))) for numbers in (np.array([ind]), chosen)
         )
         if feature_names is None:
             names = list(getattr(self, "feature_names_in_", []))
@@ -184,7 +184,7 @@ class ScoringDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4  # float16, too, as in files
         types = [np.float32] if small else [np.float64, np.float32]
         if not is_large(X):
-            return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+            return rows_of(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
         known = None if reset else getattr(self, "feature_names_in_", None)
         rows = large_rows(X, None if known is None else list(known))  # scikit-learn would look at all of them at once
         if rows.n_rows < least:

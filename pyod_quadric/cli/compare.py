@@ -16,35 +16,10 @@ from tqdm import tqdm
 
 from pyod_quadric.cli.duel import CONSTRAINTS, Duel, Outcome, draw
 from pyod_quadric.cli.errors import USAGE, CommandError
-from pyod_quadric.cli.fit import add_parameters
-from pyod_quadric.cli.options import add_input, add_output, add_quiet, choice, markdown_table, note
-from pyod_quadric.cli.outputs import check_output, whole_file
-from pyod_quadric.cli.robustness import labels_of
-from pyod_quadric.cli.tables import open_table, read_all
+from pyod_quadric.cli.inputs import choice_of, kept_rows, labels_of, open_input
+from pyod_quadric.cli.outputs import check_output, markdown_table, note, whole_file
+from pyod_quadric.cli.parser import COMPARE_DEFAULTS, COMPARED
 from pyod_quadric.training.options import ConstraintName
-
-HELP = "compare the penalty with the Stiefel manifold in training on given rows"
-DEFAULTS: dict[str, Any] = {"n_quadrics": "auto", "n_components": "auto", "epoch_num": 20, "batch_size": 256}
-SHARED = ["n_quadrics", "n_components", "init", "epoch_num", "batch_size", "optimizer_name", "random_state"]
-RATES = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_input(parser)
-    parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; or --label-column")
-    add_output(parser, "a .png picture of the held-out losses, the orthonormality errors and the scores")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON")
-    add_quiet(parser)
-    group = parser.add_argument_group("training")
-    tried = ",".join(f"{rate:g}" for rate in RATES)
-    group.add_argument("--lr", type=rates, default=RATES, metavar="A,B,...", help=f"learning rates to try (default: {tried})")
-    add_parameters(group, SHARED, **DEFAULTS)
-
-
-def rates(text: str) -> list[float]:
-    """Return learning rates that are separated by commas."""
-    return [float(rate) for rate in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -56,12 +31,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         inputs = tuple(path for path in (arguments.input, arguments.labels) if path)
         check_output(arguments.output, arguments.force, inputs, (".png",))
-    data, n_dropped = read_all(open_table(arguments.input, choice(arguments)), arguments.on_nan)
-    if n_dropped:
-        note(f"{n_dropped} rows with NaN or infinite entries are left out", arguments.quiet)
-    labels = data.labels if arguments.labels is None else labels_of(arguments.labels, data, n_dropped, arguments.input)
+    data = kept_rows(open_input(arguments.input, choice_of(arguments)), arguments.on_nan, arguments.quiet)
+    labels = data.rows.labels if arguments.labels is None else labels_of(arguments.labels, data)
     outliers = None if labels is None else zeros_and_ones(labels)
-    settings = DEFAULTS | {name: value for name, value in vars(arguments).items() if name in SHARED}
+    settings = COMPARE_DEFAULTS | {name: value for name, value in vars(arguments).items() if name in COMPARED}
     duel = Duel(np.asarray(data.rows), settings)
     n_runs = len(CONSTRAINTS) * len(arguments.lr)
     with tqdm(total=n_runs, unit="run", disable=arguments.quiet or None) as bar:  # None hides it where there is no terminal

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyod_quadric.cli.errors import CommandError
 from pyod_quadric.data.batches import RowBatches
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.fitting.fit import MOST_COMPONENTS, ROWS_PER_COEFFICIENT
 from pyod_quadric.geometry.distances import second_order_distance
 from pyod_quadric.geometry.packing import packed_size, unpack
@@ -58,7 +58,7 @@ class Duel:
     def __init__(self, array: NDArray[Any], settings: dict[str, Any]) -> None:
         self._settings = settings
         self._seed = int(settings.get("random_state", 42))
-        self._rows = Rows(array)
+        self._rows = rows_of(array)
         self._held_out = self._held_out_rows()
         self._fitted = np.setdiff1d(np.arange(self._rows.n_rows), self._held_out)
         if not len(self._held_out) or len(self._fitted) < 3:
@@ -102,7 +102,7 @@ class Duel:
 
     def _held_out_rows(self) -> NDArray[np.int64]:
         """Return the numbers of the rows that training holds out: it does so by number, so here rows are their numbers."""
-        numbers = Rows(np.arange(self._rows.n_rows, dtype=np.float64)[:, None])
+        numbers = rows_of(np.arange(self._rows.n_rows, dtype=np.float64)[:, None])
         batches = RowBatches(numbers, BLOCK, self._seed, ONE_IN).validation()
         return np.concatenate([np.empty(0), *(batch[:, 0].numpy() for batch in batches)]).astype(np.int64)
 
