@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     labels = data.rows.labels if arguments.labels is None else labels_of(arguments.labels, data)
     outliers = None if labels is None else zeros_and_ones(labels)
     settings = COMPARE_DEFAULTS | {name: value for name, value in vars(arguments).items() if name in COMPARED}
-    duel = Duel(np.asarray(data.rows), settings)
+    duel = Duel(data.rows, settings)
     n_runs = len(CONSTRAINTS) * len(arguments.lr)
     with tqdm(total=n_runs, unit="run", disable=arguments.quiet or None) as bar:  # None hides it where there is no terminal
         outcomes = {name: duel.best(name, arguments.lr, bar.update) for name in CONSTRAINTS}

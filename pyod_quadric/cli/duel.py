@@ -13,6 +13,7 @@ from torch import Tensor
 from pyod_quadric.cli.errors import CommandError
 from pyod_quadric.data.batches import RowBatches
 from pyod_quadric.data.rows import rows_of
+from pyod_quadric.data.sources import RowSource
 from pyod_quadric.fitting.fit import MOST_COMPONENTS, ROWS_PER_COEFFICIENT
 from pyod_quadric.geometry.distances import second_order_distance
 from pyod_quadric.geometry.packing import packed_size, unpack
@@ -50,15 +51,15 @@ class Duel:
 
     Parameters
     ----------
-    array : ndarray of shape (n, d)
+    source : RowSource
     settings : dict
         ``n_quadrics``, ``n_components``, ``epoch_num``, ``batch_size``, and parameters of the training.
     """
 
-    def __init__(self, array: NDArray[Any], settings: dict[str, Any]) -> None:
+    def __init__(self, source: RowSource, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._seed = int(settings.get("random_state", 42))
-        self._rows = rows_of(array)
+        self._rows = rows_of(source)
         self._held_out = self._held_out_rows()
         self._fitted = np.setdiff1d(np.arange(self._rows.n_rows), self._held_out)
         if not len(self._held_out) or len(self._fitted) < 3:

@@ -186,7 +186,7 @@ def _add_parameters(group: Any, entries: dict[str, Field[Any]], defaults: dict[s
 
 
 def value_of(kinds: tuple[Kind, ...]) -> Callable[[str], Any]:
-    """Return what turns a text into a value of one of the kinds.
+    """Return what turns a text into a value of one of the kinds; any text is the last of them.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def value_of(kinds: tuple[Kind, ...]) -> Callable[[str], Any]:
 
     def parse(text: str) -> Any:
         try:
-            return parsed(text, kinds)
+            return parsed(text, tuple(sorted(kinds, key=lambda kind: isinstance(kind, Text))))
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"{error}; got {text}") from error
 

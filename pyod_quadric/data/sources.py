@@ -321,5 +321,5 @@ def no_rows(origin: str | None) -> ValueError:
 
 def not_finite(row: int, origin: str | None) -> ValueError:
     """Return what is raised where a row holds NaN."""
-    where = f" of {origin}" if origin else ""
-    return ValueError(f"row {row}{where} (counted from 0) holds NaN or infinite entries; remove or impute it")
+    where = f" of {origin} (counted from 0)" if origin else ""
+    return ValueError(f"row {row}{where} holds NaN or infinite entries; remove or impute it")

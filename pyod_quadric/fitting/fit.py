@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyod_quadric.data.rows import Rows, check_shared, check_shares, rows_of
+from pyod_quadric.data.rows import Rows, check_shared, check_shares
 from pyod_quadric.fitting.evidence import elliptical_references, evidence_weights
 from pyod_quadric.fitting.folds import MOST_BLOCK_ROWS, N_FOLDS, View, choose_view
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
@@ -66,6 +66,7 @@ def fit_model(rows: Rows, options: FitOptions, device: torch.device) -> Fitted:
     Examples
     --------
     >>> import numpy as np, torch
+    >>> from pyod_quadric.data.rows import rows_of
     >>> angle = np.linspace(0, 6, 200)
     >>> circle = rows_of(np.stack([np.cos(angle), np.sin(angle)], axis=1))
     >>> model = fit_model(circle, FitOptions(), torch.device("cpu")).model

@@ -72,7 +72,17 @@ def make_subset(folder):
     return Subset(open_rows(folder), np.flatnonzero(np.isfinite(holes).all(axis=1)))
 
 
-MAKERS = [make_npy, make_fortran, make_parquet, make_subset, make_shards, make_mixed_shards, make_paths, make_memory_map, make_loader]
+MAKERS = [
+    make_npy,
+    make_fortran,
+    make_parquet,
+    make_subset,
+    make_shards,
+    make_mixed_shards,
+    make_paths,
+    make_memory_map,
+    make_loader,
+]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -272,7 +282,7 @@ class Loader:
 def test_loaders_that_change_raise_or_hold_nan_are_named():
     with pytest.raises(ValueError, match="gave 60 rows at first, now it gives 30"):
         QuadricDetector().fit(Loader(lambda n_passes: [DATA[:30]] if n_passes > 2 else [DATA[:30], DATA[30:]]))
-    with pytest.raises(ValueError, match=r"begins with row 30: row 0 .* holds NaN"):
+    with pytest.raises(ValueError, match="begins with row 30: row 0 holds NaN"):
         QuadricDetector().fit(Loader(lambda n_passes: [DATA[:30], np.full((2, 4), np.nan)]))
     with pytest.raises(ValueError, match="must have 4 features, as the first one does, got 2"):
         QuadricDetector().fit(Loader(lambda n_passes: [DATA, DATA[:, :2]]))
