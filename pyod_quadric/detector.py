@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pyod_quadric._version import __version__
 from pyod_quadric.allowed import Whole, checked
-from pyod_quadric.data.rows import Rows, is_large, large_rows
+from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
 from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import fit_model
 from pyod_quadric.geometry.quadrics import Quadrics
@@ -359,7 +359,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows = self._training_rows() if X is None else self._checked(X)
         chosen = np.sort(np.random.default_rng(0).permutation(rows.n_rows)[:2000])  # enough for the bands
         contributions, others = (
-            self._in_blocks(self.model_.contributions, Rows(rows.read(indices))) for indices in (np.array([ind]), chosen)
+            self._in_blocks(self.model_.contributions, rows_of(rows.read(indices))) for indices in (np.array([ind]), chosen)
         )
         if feature_names is None:
             names = list(getattr(self, "feature_names_in_", []))
@@ -558,7 +558,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rare = self._without_checkpoint()
         if rare != self.training_options:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
-        self._fit(Rows(self._stream.sample()), replace(parameters, training_options=rare))
+        self._fit(rows_of(self._stream.sample()), replace(parameters, training_options=rare))
 
     def _continued_stream(self) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
@@ -568,7 +568,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         seed = on_first_rank(lambda: seed_of(self.random_state))  # all processes of a group keep the same sample
         stream = Reservoir(seed, window=None if self.window is None else int(self.window))
         if earlier is not None:
-            return stream.with_rows(Rows(earlier.sample())).used()
+            return stream.with_rows(rows_of(earlier.sample())).used()
         return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
 
     def _without_checkpoint(self) -> dict[str, Any] | None:
@@ -593,7 +593,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4  # float16, too, as in files
         types = [np.float32] if small else [np.float64, np.float32]
         if not is_large(X):
-            return Rows(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+            return rows_of(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
         known = None if reset else getattr(self, "feature_names_in_", None)
         rows = large_rows(X, None if known is None else list(known))  # scikit-learn would look at all of them at once
         if rows.n_rows < least:

@@ -40,7 +40,7 @@ from examples.benchmarks._common import (
 )
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.data.batches import held_out_indices
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.fitting.comparison import ONE_IN, constraint_run
 from pyod_quadric.model.coordinates import WorkingCoordinates, fit_working_coordinates
 from pyod_quadric.parameters import ConstraintName, OptimizerName, TrainingOptions
@@ -153,7 +153,7 @@ def run(
     case: Case, constraint_name: ConstraintName, optimizer_name: OptimizerName, lr: float, seed: int, n_steps: int
 ) -> Run | None:
     """Train once; None if it diverges."""
-    rows, points, start = Rows(case.data.training), case.points(seed), case.start(seed)
+    rows, points, start = rows_of(case.data.training), case.points(seed), case.start(seed)
     steps_per_epoch = math.ceil(0.9 * rows.n_rows / BATCH_SIZE)
     options = TrainingOptions(
         constraint=constraint_name,

@@ -2,18 +2,14 @@
 
 ``errors``
     what ends a command
-``columns``
-    which columns of a table are features
-``arrow``
-    .csv, .tsv and .parquet files, a batch at a time
-``tables``
-    rows of any file, a block at a time, and what becomes of NaN
+``parser``
+    the arguments of all commands; imports nothing heavy
+``main``
+    parses, imports the command and runs it; exit codes
+``inputs``
+    rows and models that commands read, and what becomes of NaN
 ``outputs``
-    files that are whole or not there
-``options``
-    what several commands have in common
+    files that are whole or not there, notes and tables
 ``fit``, ``score``, ``explain``, ``compare``, ``robustness``, ``info``
     the commands
-``main``
-    the parser, and exit codes
 """

@@ -4,40 +4,15 @@ import argparse
 import json
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from pyod_quadric.cli.errors import USAGE, CommandError
-from pyod_quadric.cli.fit import add_parameters
-from pyod_quadric.cli.options import add_input, add_output, add_quiet, choice, markdown_table, note
-from pyod_quadric.cli.outputs import check_output, whole_file
-from pyod_quadric.cli.robustness import labels_of
-from pyod_quadric.cli.tables import open_table, read_all
+from pyod_quadric.cli.inputs import choice_of, kept_rows, labels_of, open_input
+from pyod_quadric.cli.outputs import check_output, markdown_table, note, whole_file
+from pyod_quadric.cli.parser import COMPARED
 from pyod_quadric.fitting.comparison import Comparison, compare_constraints
 
-HELP = "compare the penalty with the Stiefel manifold in training on given rows"
-DEFAULTS: dict[str, Any] = {"n_quadrics": "auto", "n_components": "auto", "epoch_num": 20, "batch_size": 256}
-SHARED = ["n_quadrics", "n_components", "init", "epoch_num", "batch_size", "optimizer_name", "random_state"]
 NAMES = {"penalty": "penalty", "stiefel": "manifold"}
-RATES = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    add_input(parser)
-    parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; or --label-column")
-    add_output(parser, "a .png picture of the held-out losses, the orthonormality errors and the scores")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON")
-    add_quiet(parser)
-    group = parser.add_argument_group("training")
-    tried = ",".join(f"{rate:g}" for rate in RATES)
-    group.add_argument("--lr", type=rates, default=RATES, metavar="A,B,...", help=f"learning rates to try (default: {tried})")
-    add_parameters(group, SHARED, **DEFAULTS)
-
-
-def rates(text: str) -> list[float]:
-    """Return learning rates that are separated by commas."""
-    return [float(rate) for rate in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -49,13 +24,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         inputs = tuple(path for path in (arguments.input, arguments.labels) if path)
         check_output(arguments.output, arguments.force, inputs, (".png",))
-    data, n_dropped = read_all(open_table(arguments.input, choice(arguments)), arguments.on_nan)
-    if n_dropped:
-        note(f"{n_dropped} rows with NaN or infinite entries are left out", arguments.quiet)
-    labels = data.labels if arguments.labels is None else labels_of(arguments.labels, data, n_dropped, arguments.input)
-    settings = {name: value for name, value in vars(arguments).items() if name in SHARED}
+    data = kept_rows(open_input(arguments.input, choice_of(arguments)), arguments.on_nan, arguments.quiet)
+    labels = data.rows.labels if arguments.labels is None else labels_of(arguments.labels, data)
+    settings = {name: value for name, value in vars(arguments).items() if name in COMPARED}
     with tqdm(total=2 * len(arguments.lr), unit="run", disable=arguments.quiet or None) as bar:  # None hides it off a terminal
-        found = compare_constraints(np.asarray(data.rows), labels, **settings, learning_rates=arguments.lr, progress=bar.update)
+        found = compare_constraints(data.rows, labels, **settings, learning_rates=arguments.lr, progress=bar.update)
     if arguments.json:
         print(json.dumps(found.figures(), indent=2))
     else:

@@ -4,6 +4,16 @@ FAILED = 1  # the job: files, data, training
 USAGE = 2  # the command line itself, as argparse has it
 INTERRUPTED = 130  # as shells say it of SIGINT
 BROKEN_PIPE = 141  # and of SIGPIPE
+TERMINATED = 143  # and of SIGTERM
+# What the library says to those who write Python, and what is typed instead.
+FLAGS = {
+    "columns=...": "--columns",
+    "drop=...": "--drop",
+    "label_column=...": "--label-column",
+    "array=...": "--array",
+    "header=False": "--no-header",
+    "remove or impute it": "--on-nan decides about such rows",
+}
 
 
 class CommandError(Exception):
@@ -26,12 +36,14 @@ class CommandError(Exception):
         self.status = status
 
 
-def listed(names: list[str], most: int = 20) -> str:
-    """Return names as text, not all of them if there are many.
+def with_flags(message: str) -> str:
+    """Return a message of the library with the options of the command line in place of arguments in Python.
 
     Examples
     --------
-    >>> listed(["a", "b", "c"], most=2)
-    'a, b, ... (3 in all)'
+    >>> with_flags("rows.npz has the arrays a, b; choose one by array=...")
+    'rows.npz has the arrays a, b; choose one by --array'
     """
-    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])}, ... ({len(names)} in all)"
+    for python, flag in FLAGS.items():
+        message = message.replace(python, flag)
+    return message

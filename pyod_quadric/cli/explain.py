@@ -7,48 +7,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pyod_quadric.cli.errors import USAGE, CommandError
-from pyod_quadric.cli.options import add_input, add_output, add_quiet, choice, load_model, open_for_model
+from pyod_quadric.cli.inputs import OnNan, checked_blocks, choice_of, load_model, nothing_left, open_for_model
 from pyod_quadric.cli.outputs import SUFFIXES, check_output, open_writer, whole_file
 from pyod_quadric.cli.score import COLUMNS, scored
-from pyod_quadric.cli.tables import Block, Table, checked_blocks
+from pyod_quadric.data.sources import ArraySource, Block, RowSource, not_finite
 from pyod_quadric.detector import QuadricDetector
-
-HELP = "write what each feature adds to the scores of given rows, or of the top outliers"
-MOST_ROWS = 100_000
-
-
-def row_numbers(text: str) -> list[int]:
-    """Return row numbers from a list of numbers and ranges, whose ends belong to them.
-
-    Examples
-    --------
-    >>> row_numbers("7,2-4")
-    [7, 2, 3, 4]
-    """
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        start, stop = int(first), int(last or first)
-        if not 0 <= stop - start < MOST_ROWS:
-            raise argparse.ArgumentTypeError(f"a range must rise, and have at most {MOST_ROWS} rows, got {part}")
-        numbers += range(start, stop + 1)
-    return list(dict.fromkeys(numbers))
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    parser.add_argument("model", metavar="MODEL", help="a model file")
-    add_input(parser)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rows", type=row_numbers, metavar="3,7-9", help="the rows to explain, counted from 0")
-    which.add_argument("--top", type=int, default=10, metavar="N", help="the rows with the highest scores (default: 10)")
-    parser.add_argument("--largest", type=int, metavar="N", help="a line for each of the N features that add most to a row")
-    add_output(
-        parser,
-        "a .csv or .parquet file with the columns row, score, label and all features, or row, score, label, feature and "
-        "contribution with --largest, or a .npy file of contributions (n, d); by default CSV to the standard output",
-    )
-    add_quiet(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -58,59 +21,70 @@ def run(arguments: argparse.Namespace) -> None:
             raise CommandError(f"--{option} must be 1 or more, got {n}", USAGE)
     if arguments.output:
         check_output(arguments.output, arguments.force, (arguments.model, arguments.input), SUFFIXES)
-    model = load_model(arguments.model)
-    detector, table = open_for_model(model, arguments.input, choice(arguments), arguments.quiet)
+    is_array = bool(arguments.output) and arguments.output.lower().endswith(".npy")
+    if is_array and arguments.largest is not None:
+        raise CommandError("--largest has no effect on a .npy file, which holds all contributions; leave it out", USAGE)
+    detector = load_model(arguments.model)
+    source = open_for_model(detector, arguments.input, choice_of(arguments), arguments.quiet)
     if arguments.rows is None:
-        rows = top_rows(detector, table, arguments.on_nan, arguments.top)
+        rows = top_rows(detector, source, arguments.on_nan, arguments.top)
     else:
-        rows = given_rows(table, arguments.on_nan, arguments.rows)
-    contributions = detector.explain(rows.rows)
-    if arguments.output and arguments.output.lower().endswith(".npy"):
+        rows = given_rows(source, arguments.on_nan, arguments.rows)
+    contributions = detector.explain(ArraySource(rows.rows, source.names))
+    if is_array:
         with whole_file(arguments.output, arguments.force) as file:
             np.save(file, contributions)
         return
-    found = getattr(model, "feature_names_in_", None)
-    names = [f"feature_{place}" for place in range(table.n_features)] if found is None else [str(name) for name in found]
-    columns = scored(detector, rows)
+    found = getattr(detector, "feature_names_in_", None)
+    names = [f"feature_{number}" for number in range(source.n_features)] if found is None else [str(name) for name in found]
+    columns = scored(detector, rows, source.names)
     columns |= _longest(contributions, names, arguments.largest, columns) if arguments.largest else _wide(contributions, names)
     types: dict[str, DTypeLike] = {name: column.dtype for name, column in columns.items()}
     with open_writer(arguments.output, types, arguments.force, npy="") as writer:
         writer.write(columns)
 
 
-def top_rows(detector: QuadricDetector, table: Table, on_nan: Any, n: int) -> Block:
+def top_rows(detector: QuadricDetector, source: RowSource, on_nan: OnNan, n: int) -> Block:
     """Return the rows with the highest scores, highest first, in one pass that holds no more than a block and them."""
-    best: Block | None = None
+    best = _no_rows(source)
     scores = np.empty(0)
-    for block in checked_blocks(table, on_nan):
-        kept = block.only(block.finite)
-        together = kept if best is None else best.joined(kept)
-        scores = np.append(scores, scored(detector, kept)["score"])
+    for block in checked_blocks(source, on_nan):
+        kept = _only(block, block.finite)
+        scores = np.append(scores, scored(detector, kept, source.names)["score"])
         order = np.argsort(-scores, kind="stable")[:n]
-        best, scores = together.only(order), scores[order]
-    if best is None or not len(best.rows):
-        raise CommandError(f"all rows of {table.path} hold NaN or infinite entries, so that none is left")
+        best, scores = _only(_joined(best, kept), order), scores[order]
+    if not len(best.rows):
+        raise nothing_left(source)
     return best
 
 
-def given_rows(table: Table, on_nan: Any, numbers: list[int]) -> Block:
-    """Return rows by number, in that order; those that are not finite are left out, or raise."""
-    found: Block | None = None
-    n_rows = 0
-    for block in checked_blocks(table, "drop"):
+def given_rows(source: RowSource, on_nan: OnNan, wanted: list[int]) -> Block:
+    """Return rows by index, in that order; those that are not finite are left out, or raise."""
+    found, n_rows = _no_rows(source), 0
+    for block in checked_blocks(source, "drop"):
         n_rows += len(block.rows)
-        chosen = block.only(np.isin(block.numbers, numbers))
-        found = chosen if found is None else found.joined(chosen)
-    beyond = [number for number in numbers if number >= n_rows]
-    if beyond or found is None:
-        raise CommandError(f"{table.path} has {n_rows} rows, 0 to {n_rows - 1}, so there is no row {beyond[0]}")
-    places = {int(number): place for place, number in enumerate(found.numbers)}
-    order = [places[number] for number in numbers if found.finite[places[number]] or on_nan == "error"]
-    wanted = found.only(np.array(order, dtype=np.int64))
-    if not wanted.finite.all() or not order:
-        number = wanted.numbers[~wanted.finite][0] if order else numbers[0]
-        raise CommandError(f"row {number} of {table.path} (counted from 0) holds NaN or infinite entries")
-    return wanted
+        found = _joined(found, _only(block, np.isin(block.indices, wanted)))
+    beyond = [index for index in wanted if index >= n_rows]
+    if beyond:
+        raise CommandError(f"{source.origin} has {n_rows} rows, 0 to {n_rows - 1}, so there is no row {beyond[0]}")
+    where = {int(index): number for number, index in enumerate(found.indices)}
+    order = [where[index] for index in wanted if found.finite[where[index]] or on_nan == "error"]
+    chosen = _only(found, np.array(order, dtype=np.int64))
+    if not chosen.finite.all() or not order:
+        raise not_finite(int(chosen.indices[~chosen.finite][0]) if order else wanted[0], source.origin)
+    return chosen
+
+
+def _no_rows(source: RowSource) -> Block:
+    return Block(np.empty(0, np.int64), np.empty((0, source.n_features), source.dtype), np.empty(0, bool))
+
+
+def _only(block: Block, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Block:
+    return Block(block.indices[chosen], block.rows[chosen], block.finite[chosen])
+
+
+def _joined(first: Block, second: Block) -> Block:
+    return Block(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
 
 def _wide(contributions: NDArray[np.float64], names: list[str]) -> dict[str, NDArray[Any]]:

@@ -6,18 +6,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pyod_quadric.cli.errors import listed
-from pyod_quadric.cli.options import load_model
+from pyod_quadric.cli.inputs import load_model
+from pyod_quadric.data.columns import listed
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.geometry.quadrics import Quadrics
-
-HELP = "say what is in a model file"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    parser.add_argument("model", metavar="MODEL", help="a model file")
-    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:

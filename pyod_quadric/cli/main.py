@@ -1,49 +1,18 @@
-"""The parser of the command line, and its exit codes."""
+"""Parses the command line, imports the command that it names, and runs it; exit codes."""
 
-import argparse
 import contextlib
 import os
+import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-from pyod_quadric._version import __version__
-from pyod_quadric.cli import compare, explain, fit, info, robustness, score
-from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, CommandError
-
-COMMANDS = {
-    "fit": fit,
-    "score": score,
-    "explain": explain,
-    "compare": compare,
-    "robustness": robustness,
-    "info": info,
-}
-DESCRIPTION = "Outlier detection by the distance to an intersection of quadrics."
-EPILOG = """\
-examples:
-  pyod-quadric fit rows.npy --output model.safetensors
-  pyod-quadric score model.safetensors new.csv --output scores.csv
-  pyod-quadric explain model.safetensors new.csv --top 5 --largest 3
-
-exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted
-"""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
-        "pyod-quadric", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--version", action="version", version=f"pyod-quadric {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}.")
-        command.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
-        module.add_arguments(command)
-    return parser
+from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, with_flags
+from pyod_quadric.cli.parser import build_parser
+from pyod_quadric.data.columns import ChoiceError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not arguments.debug:
             warnings.showwarning = _show_warning
         try:
-            COMMANDS[arguments.command].run(arguments)
+            import_module(f"pyod_quadric.cli.{arguments.command}").run(arguments)
             sys.stdout.flush()
         except KeyboardInterrupt:
             print("pyod-quadric: interrupted", file=sys.stderr)
@@ -80,12 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.debug:
                 traceback.print_exc()
             print(f"pyod-quadric: error: {_one_line(error)}", file=sys.stderr)
-            return error.status if isinstance(error, CommandError) else FAILED
+            return _status(error)
     return 0
 
 
 def run() -> None:
     """Run the command of this process, and end it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exception, so that no half file is left
     code = main()
     if code == INTERRUPTED:
         # A thread of pyarrow may still wait for the standard input, and Python would abort when it takes that away from it.
@@ -96,11 +66,17 @@ def run() -> None:
     sys.exit(code)
 
 
+def _status(error: Exception) -> int:
+    if isinstance(error, CommandError):
+        return error.status
+    return USAGE if isinstance(error, ChoiceError) else FAILED
+
+
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    elif isinstance(error, CommandError | ValueError | FloatingPointError):
-        text = str(error)  # written for whoever reads it
+    elif isinstance(error, CommandError | ValueError | OSError | ImportError | FloatingPointError):
+        text = with_flags(str(error))  # written for whoever reads it
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory: {error}"
     else:

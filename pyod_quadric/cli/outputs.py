@@ -1,20 +1,17 @@
 """Files that are whole or not there, and that replace others only when told to."""
 
-import csv
-import io
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
-import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from pyod_quadric.cli.arrow import import_pyarrow
 from pyod_quadric.cli.errors import USAGE, CommandError
+from pyod_quadric.data.writers import CsvWriter, Writer, writer_of
+from pyod_quadric.storage.atomic import atomic_file
 
 SUFFIXES = (".npy", ".csv", ".parquet")
 
@@ -41,85 +38,12 @@ def check_output(path: str, force: bool, inputs: tuple[str, ...] = (), suffixes:
 
 @contextmanager
 def whole_file(path: str, force: bool) -> Iterator[IO[bytes]]:
-    """Write a file beside the place and move it there at the end; nothing is left of it if anything is raised."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    """Open a file that is there when it is complete, and replaces another one only when told to."""
     try:
-        with part.open("x+b") as file:
+        with atomic_file(path, overwrite=force) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists() and not force:  # since it was checked
-            raise CommandError(f"{path} is there already; --force overwrites it")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-class Writer(Protocol):
-    """Where the columns of a result go, some rows at a time."""
-
-    def write(self, columns: dict[str, NDArray[Any]]) -> None:
-        """Write some rows."""
-
-
-class CsvWriter:
-    """Columns as lines of text, with a line of names before."""
-
-    def __init__(self, file: IO[str], names: list[str]) -> None:
-        self._writer = csv.writer(file, lineterminator="\n")
-        self._writer.writerow(names)
-
-    def write(self, columns: dict[str, NDArray[Any]]) -> None:
-        """Write some rows."""
-        self._writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-
-
-class NpyWriter:
-    """One of the columns as an array (n,), whose length is written down at the end."""
-
-    def __init__(self, file: IO[bytes], name: str, dtype: DTypeLike) -> None:
-        self._file, self._name, self._dtype = file, name, np.dtype(dtype)
-        self._n_rows = 0
-        self._write_header()
-
-    def write(self, columns: dict[str, NDArray[Any]]) -> None:
-        """Write some rows."""
-        values = columns[self._name].astype(self._dtype)
-        self._file.write(values.tobytes())
-        self._n_rows += len(values)
-
-    def close(self) -> None:
-        """Write down how many rows there are."""
-        self._file.seek(0)
-        self._write_header()
-
-    def _write_header(self) -> None:
-        # The format pads headers so that they keep their length while the array grows.
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._n_rows,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-
-class ParquetColumns:
-    """Columns of a ``.parquet`` file, one row group for each block."""
-
-    def __init__(self, file: IO[bytes], types: dict[str, DTypeLike]) -> None:
-        self._arrow = import_pyarrow("writing .parquet files")
-        self._schema = self._arrow.schema([(name, _arrow_type(self._arrow, dtype)) for name, dtype in types.items()])
-        self._writer = self._arrow.parquet.ParquetWriter(file, self._schema)
-
-    def write(self, columns: dict[str, NDArray[Any]]) -> None:
-        """Write some rows."""
-        arrays = [self._arrow.array(columns[field.name], type=field.type) for field in self._schema]
-        self._writer.write_batch(self._arrow.record_batch(arrays, schema=self._schema))
-
-    def close(self) -> None:
-        """Write the footer."""
-        self._writer.close()
-
-
-def _arrow_type(arrow: Any, dtype: DTypeLike) -> Any:
-    return arrow.string() if np.dtype(dtype).kind == "U" else arrow.from_numpy_dtype(dtype)
+    except FileExistsError as error:
+        raise CommandError(f"{path} is there already; --force overwrites it") from error
 
 
 @contextmanager
@@ -139,13 +63,30 @@ def open_writer(path: str | None, types: dict[str, DTypeLike], force: bool, npy:
     if path is None:
         yield CsvWriter(sys.stdout, list(types))
         return
-    suffix = Path(path).suffix.lower()
     with whole_file(path, force) as file:
-        if suffix == ".csv":
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            yield CsvWriter(text, list(types))
-            text.detach()  # the file is closed elsewhere
-        else:
-            writer = NpyWriter(file, npy, types[npy]) if suffix == ".npy" else ParquetColumns(file, types)
-            yield writer
-            writer.close()
+        writer = writer_of(file, Path(path).suffix.lower(), types, npy)
+        yield writer
+        writer.close()
+
+
+def note(text: str, quiet: bool) -> None:
+    """Say something that is no result."""
+    if not quiet:
+        print(f"pyod-quadric: {text}", file=sys.stderr)
+
+
+def markdown_table(header: list[str], rows: list[list[Any]]) -> str:
+    """Return a table whose columns stand below each other.
+
+    Examples
+    --------
+    >>> print(markdown_table(["a", "bcd"], [[1, 2]]))
+    | a | bcd |
+    |---|-----|
+    | 1 | 2   |
+    """
+    texts = [header, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in texts]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)

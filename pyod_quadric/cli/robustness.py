@@ -8,32 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyod_quadric.cli.arrow import SUFFIXES
-from pyod_quadric.cli.columns import Choice
 from pyod_quadric.cli.errors import USAGE, CommandError
-from pyod_quadric.cli.options import INPUTS, add_input, add_quiet, choice, load_model, markdown_table, note, open_for_model
-from pyod_quadric.cli.tables import Block, read_all, read_labels
-from pyod_quadric.detector import QuadricDetector
+from pyod_quadric.cli.inputs import choice_of, kept_rows, labels_of, load_model, open_for_model
+from pyod_quadric.cli.outputs import markdown_table
+from pyod_quadric.data.columns import Choice
 from pyod_quadric.similarity.protocol import half_half_protocol
-
-HELP = "measure the identification rate before and after the similarities of outliers are taken away"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of this command."""
-    parser.add_argument("--embeddings", required=True, metavar="FILE", help=f"embeddings of identities in a {INPUTS} file")
-    parser.add_argument("--labels", metavar="FILE", help="their identities, an array or a table with one column")
-    parser.add_argument("--model", required=True, metavar="FILE", help="a model file, fitted to other rows")
-    parser.add_argument("--distractors", metavar="FILE", help="embeddings of nobody among the identities")
-    parser.add_argument(
-        "--false-positive-rate", type=float, default=1e-5, metavar="SHARE", help="of different pairs (default: %(default)s)"
-    )
-    parser.add_argument("--similarity", choices=("cosine", "euclidean"), default="cosine", help="(default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=10, metavar="N", help="random halves (default: %(default)s)")
-    parser.add_argument("--random-state", type=int, default=0, metavar="SEED", help="decides the halves (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    add_input(parser, name=None)
-    add_quiet(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -43,16 +22,15 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.repeats < 1:
         raise CommandError(f"--repeats must be 1 or more, got {arguments.repeats}", USAGE)
     model = load_model(arguments.model)
-    images, n_dropped, scores, names = _scored(model, arguments.embeddings, choice(arguments), arguments)
-    labels = images.labels
-    if arguments.labels is not None:
-        labels = labels_of(arguments.labels, images, n_dropped, arguments.embeddings)
+    source = open_for_model(model, arguments.embeddings, choice_of(arguments), arguments.quiet)
+    images = kept_rows(source, arguments.on_nan, arguments.quiet)
+    scores = model.decision_function(images.rows)
+    labels = images.rows.labels if arguments.labels is None else labels_of(arguments.labels, images)
     distractors = distractor_scores = None
     if arguments.distractors is not None:
-        named = names if Path(arguments.distractors).suffix.lower() in SUFFIXES else None  # arrays have no names
-        same = Choice(columns=named, array=arguments.array, header=not arguments.no_header)
-        others, _, distractor_scores, _ = _scored(model, arguments.distractors, same, arguments)
-        distractors = others.rows
+        others = open_for_model(model, arguments.distractors, _same_columns(arguments, source.names), arguments.quiet)
+        distractors = kept_rows(others, arguments.on_nan, arguments.quiet).rows
+        distractor_scores = model.decision_function(distractors)
     result = half_half_protocol(
         images.rows,
         np.asarray(labels),
@@ -81,23 +59,14 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"of the identities and measured on the other, {arguments.repeats} times, mean ± standard deviation")
 
 
-def labels_of(path: str, kept: Block, n_dropped: int, rows_path: str) -> NDArray[Any]:
-    """Return the labels in a file of the rows that were kept."""
-    labels, n_rows = read_labels(path), len(kept.numbers) + n_dropped
-    if len(labels) != n_rows:
-        raise CommandError(f"{path} has {len(labels)} labels, but {rows_path} has {n_rows} rows")
-    return np.asarray(labels[kept.numbers])
-
-
-def _scored(
-    model: QuadricDetector, path: str, columns: Choice, arguments: argparse.Namespace
-) -> tuple[Block, int, NDArray[np.float64], list[str] | None]:
-    """Return rows, how many were left out, their scores, and the names of their columns."""
-    detector, table = open_for_model(model, path, columns, arguments.quiet)
-    data, n_dropped = read_all(table, arguments.on_nan)
-    if n_dropped:
-        note(f"{n_dropped} rows of {path} with NaN or infinite entries are left out", arguments.quiet)
-    return data, n_dropped, detector.decision_function(data.rows), table.names
+def _same_columns(arguments: argparse.Namespace, names: list[str] | None) -> Choice:
+    """Return what to take from the file of distractors: the columns of the embeddings, if it has any columns."""
+    suffix = Path(arguments.distractors).suffix.lower()
+    return Choice(
+        columns=names if suffix in (".csv", ".tsv", ".parquet") else None,
+        array=arguments.array if suffix == ".npz" else None,
+        header=not arguments.no_header or suffix not in (".csv", ".tsv"),
+    )
 
 
 def _cutoffs(cutoffs: NDArray[np.float64]) -> str:

@@ -1,11 +1,25 @@
-"""Rows from anywhere: arrays, tensors, files, folders, loaders; the only room that reads tables.
+"""Rows from anywhere: arrays, tensors, files, folders, loaders; the only room that reads and writes tables.
 
+``columns``
+    which columns of a table are features
 ``sources``
-    files and folders as sources of rows
+    :class:`RowSource`: rows with a type and names, by index or in one pass; arrays, subsets, shards
+``disk``
+    ``.npy`` and ``.npz`` files
+``arrow``
+    the door to pyarrow
+``parquet``
+    ``.parquet`` files
+``delimited``
+    ``.csv`` and ``.tsv`` files, and the standard input
+``files``
+    from paths to sources, whatever the kind of file
 ``rows``
-    :class:`Rows`: any source, read by index or block by block
+    :class:`Rows`: any source or loader as tensors, by index or block by block
 ``batches``
     shuffled batches for training
 ``stream``
     a bounded sample of a stream
+``writers``
+    columns of results in files
 """

@@ -5,6 +5,7 @@ random order, mixes the rows of a window of blocks, and cuts that into batches. 
 larger data are read from disk in long runs all the same.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyod_quadric.data.rows import LoaderRows, Rows, first_of
+from pyod_quadric.data.rows import LoaderRows, Rows, first_of, rows_of
 from pyod_quadric.parallel.ranks import n_ranks, rank
 
 # Blocks of batch_size rows that one window mixes.
@@ -45,7 +46,19 @@ def shuffled(n_rows: int, batch_size: int, seed: tuple[int, ...]) -> Iterator[ND
         yield left_over
 
 
-class RowBatches:
+class Batches(ABC):
+    """Batches of rows for training, the same for the same seed and epoch."""
+
+    @abstractmethod
+    def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
+        """Yield the batches of an epoch, from the batch with the index ``first`` on."""
+
+    def validation(self) -> Iterator[Tensor]:
+        """Yield the held-out rows, in batches; by default there are none."""
+        return iter(())
+
+
+class RowBatches(Batches):
     """Shuffled batches of rows, the same for the same seed and epoch, with one row in k held out.
 
     Parameters
@@ -74,14 +87,14 @@ class RowBatches:
             raise ValueError(f"no rows are left to train on: {self._n_held_out} of {rows.n_rows} are held out")
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
-        """Yield the batches of an epoch, from the batch with the number ``first`` on."""
+        """Yield the batches of an epoch, from the batch with the index ``first`` on."""
         order = shuffled(self._n_training, self._batch_size, (self._seed, number))
         # In rising order the rows come from disk in one sweep; their order within a batch does not matter.
         batches = (
             (np.sort(self._training_rows(batch)), (self._seed, number, place))
             for place, batch in enumerate(islice(order, first, None), first)
         )
-        at_once = WINDOW_BLOCKS if self._rows.in_groups else 1
+        at_once = WINDOW_BLOCKS if self._rows.decodes_groups else 1
         while window := list(islice(batches, at_once)):
             yield from self._read_together(window)
 
@@ -134,7 +147,7 @@ def held_out_places(groups: NDArray[np.int64], one_in: int, seed: int) -> NDArra
     return ((mixed >> np.uint64(40)) % np.uint64(one_in)).astype(np.int64)
 
 
-class PassBatches:
+class PassBatches(Batches):
     """Batches of rows in their own order, for rows that cannot be read by number; none are held out.
 
     Parameters
@@ -148,16 +161,12 @@ class PassBatches:
         self._rows, self._batch_size, self._seed, self._weights = rows, batch_size, seed, weights
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
-        """Yield the batches of one pass, from the batch with the number ``first`` on."""
+        """Yield the batches of one pass, from the batch with the index ``first`` on."""
         for place, batch in enumerate(self._rows.blocks(self._batch_size)):
             chosen = np.arange(place * self._batch_size, place * self._batch_size + len(batch))
             taking_part = _taking_part(chosen, self._weights, (self._seed, number, place))
             if place >= first and taking_part.any():
                 yield batch[torch.from_numpy(taking_part)]
-
-    def validation(self) -> Iterator[Tensor]:
-        """Yield nothing."""
-        return iter(())
 
 
 def _taking_part(numbers: NDArray[np.int64], weights: NDArray[np.floating] | None, seed: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -168,7 +177,7 @@ def _taking_part(numbers: NDArray[np.int64], weights: NDArray[np.floating] | Non
     return drawn
 
 
-class LoaderBatches:
+class LoaderBatches(Batches):
     """Batches from a torch ``DataLoader`` or any iterable that can be gone through again, in its own order.
 
     Batches are tensors or arrays of shape (?, d), or tuples and lists that begin with one. A sampler with ``set_epoch`` is
@@ -180,7 +189,7 @@ class LoaderBatches:
         self._loader, self._seed = loader, seed
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
-        """Yield the batches of one pass, from the batch with the number ``first`` on."""
+        """Yield the batches of one pass, from the batch with the index ``first`` on."""
         set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
         if set_epoch:
             set_epoch(number)
@@ -190,8 +199,4 @@ class LoaderBatches:
             iterator = iter(self._loader)
             beginning = list(islice(iterator, 1))
         for batch in islice(chain(beginning, iterator), first, None):
-            yield Rows(first_of(batch)).read(slice(None))
-
-    def validation(self) -> Iterator[Tensor]:
-        """Yield nothing."""
-        return iter(())
+            yield rows_of(first_of(batch)).read(slice(None))

@@ -1,60 +1,25 @@
-"""A file of rows on disk, read a part at a time, and the simplest one: ``.npy``.
+"""Files of rows that are read a part at a time, and those of NumPy: ``.npy`` and ``.npz``.
 
-A source has a ``shape`` and a ``dtype`` and gives rows by slice or by number, as an array does. Every read maps or decodes
-little more than it returns, and lets go of it again: a memory map that stays open would fill the memory with all that it has
-touched.
+Every read maps or decodes little more than it returns, and lets go of it again: a memory map that stays open would fill the
+memory with all that it has touched.
 """
 
-from abc import ABC, abstractmethod
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Index = slice | NDArray[np.int64]
+from pyod_quadric.data.columns import Choice, listed
+from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape
+
 WINDOW_BYTES = 2**26  # of a file that are mapped at once to read rows here and there
-
-
-class Source(Protocol):
-    """What has rows."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def __getitem__(self, index: Index) -> NDArray[Any]:
-        """Return rows, by slice or by number."""
-
-
-class RowSource(ABC):
-    """A source of which NumPy can make an array.
-
-    Attributes
-    ----------
-    names : list of str or None
-        Of the columns, if they have any.
-    in_groups : bool
-        Whether rows here and there cost as much as all rows around them, so that many should be read at once.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    names: list[str] | None = None
-    in_groups = False
-
-    @abstractmethod
-    def __getitem__(self, index: Index) -> NDArray[Any]:
-        """Return rows, by slice or by number."""
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        rows = self[slice(None)]
-        return rows.astype(dtype, copy=False) if dtype else rows
+DAMAGE = (OSError, EOFError, ValueError, SyntaxError, zipfile.BadZipFile, zlib.error)
 
 
 class OnDisk(RowSource):
@@ -62,9 +27,9 @@ class OnDisk(RowSource):
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        self._stamp = self._look()
+        self._stamp = self._current_stamp()
 
-    def _look(self) -> tuple[int, int, int]:
+    def _current_stamp(self) -> tuple[int, int, int]:
         found = self.path.stat()
         return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -72,7 +37,7 @@ class OnDisk(RowSource):
     def _unchanged(self, what: str) -> Iterator[None]:
         """Say what could not be read, if what is done inside fails or the file is another one by now."""
         try:
-            if self._look() != self._stamp:
+            if self._current_stamp() != self._stamp:
                 raise ValueError("the file has changed since it was opened")
             yield
         except (OSError, ValueError) as error:
@@ -80,7 +45,7 @@ class OnDisk(RowSource):
 
 
 class NpyFile(OnDisk):
-    """The array in a ``.npy`` file.
+    """The array in a ``.npy`` file, stored row by row or column by column.
 
     Examples
     --------
@@ -91,47 +56,105 @@ class NpyFile(OnDisk):
     [[4.0, 5.0], [0.0, 1.0]]
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], choice: Choice | None = None) -> None:
         super().__init__(path)
-        with self.path.open("rb") as file:  # only the header: a map of everything may be more than the process is allowed
-            version = np.lib.format.read_magic(file)
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
-            if read is None:
-                raise ValueError(f"it has version {version} of the .npy format, which is for named columns")
-            shape, column_by_column, dtype = read(file)
+        choice = choice or Choice()
+        choice.check_effect(path)
+        choice.check_header(path)
+        # Only the header: a map of everything may be more than the process is allowed.
+        with damage_named(path), self.path.open("rb") as file:
+            shape, self._by_column, self._stored = _npy_header(file)
             self._offset = file.tell()
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects, which are never loaded")
-        if column_by_column and len(shape) > 1:
-            raise ValueError("it is stored column by column; save it again with numpy.ascontiguousarray")
-        self.shape = shape
-        self._stored = dtype
-        self.dtype = dtype.newbyteorder("=")
-        needed, there = self._offset + dtype.itemsize * int(np.prod(shape)), self.path.stat().st_size
-        if there < needed:
-            raise ValueError(f"it is damaged: its header promises {needed} bytes, but there are {there}")
+            needed, there = self._offset + self._stored.itemsize * int(np.prod(shape)), self.path.stat().st_size
+            if there < needed:
+                raise ValueError(f"it is damaged: its header promises {needed} bytes, but there are {there}")
+        n_rows, n_features = checked_shape(shape, str(path))
+        self._n_stored = n_rows
+        self._describe(n_rows, n_features, self._stored.newbyteorder("="), origin=str(path))
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         if isinstance(index, slice):
-            start, stop, step = index.indices(self.shape[0])
+            start, stop, step = index.indices(self._n_stored)
+            if step < 0:
+                return self[np.arange(start, stop, step)]
             return self._copied(start, max(start, stop), slice(None, None, step))
-        rows = np.empty((len(index), *self.shape[1:]), self.dtype)
-        windows = index // max(1, WINDOW_BYTES // self._row_bytes())  # rows may be far apart, and what is between is not needed
+        rows = np.empty((len(index), self.n_features), self.dtype)
+        row_bytes = self._stored.itemsize * self.n_features
+        windows = index // max(1, WINDOW_BYTES // row_bytes)  # rows may be far apart, and what is between is not needed
         for window in np.unique(windows):
             chosen = windows == window
             first = int(index[chosen].min())
             rows[chosen] = self._copied(first, int(index[chosen].max()) + 1, index[chosen] - first)
         return rows
 
-    def _row_bytes(self) -> int:
-        return max(1, self.dtype.itemsize * int(np.prod(self.shape[1:])))
-
     def _copied(self, start: int, stop: int, index: Index) -> NDArray[Any]:
+        """Return some of the rows from ``start`` to ``stop``."""
         if start == stop:
-            return np.empty((0, *self.shape[1:]), self.dtype)
-        offset = self._offset + start * self._row_bytes()
+            return np.empty((0, self.n_features), self.dtype)
         with self._unchanged(f"rows {start} to {stop - 1}"):
-            part = np.memmap(self.path, self._stored, "r", offset, (stop - start, *self.shape[1:]))
-        rows = part[index]
-        copied = np.array(rows) if isinstance(index, slice) else np.asarray(rows)  # rows by number are a copy already
-        return copied.astype(self.dtype, copy=False)
+            if not self._by_column:
+                return np.array(self._mapped(start * self.n_features, (stop - start, self.n_features))[index], self.dtype)
+            columns = (self._mapped(k * self._n_stored + start, (stop - start,))[index] for k in range(self.n_features))
+            return np.stack([column.astype(self.dtype) for column in columns], axis=1)
+
+    def _mapped(self, first: int, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Map as many numbers as a shape has, from the one with the index ``first`` on."""
+        return np.memmap(self.path, self._stored, "r", self._offset + first * self._stored.itemsize, shape)
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape, whether columns come one after the other, and the type."""
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"it has version {version} of the .npy format, which is for named columns")
+    shape, by_column, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are never loaded")
+    return shape, by_column and len(shape) > 1, dtype
+
+
+def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySource:
+    """Return the rows in an ``.npz`` file, which are read into memory.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/rows.npz", X=np.zeros((3, 2)), y=np.arange(3))
+    ...     source = open_npz(f"{folder}/rows.npz", Choice(label_column="y"))
+    >>> source.shape, source.labels.tolist()
+    ((3, 2), [0, 1, 2])
+    """
+    choice = choice or Choice()
+    choice.check_effect(path, labels=True, array=True)
+    choice.check_header(path)
+    with damage_named(path):
+        arrays = np.load(path, allow_pickle=False)
+    with arrays:
+        names = list(arrays)
+        chosen = choice.array or ("X" if "X" in names else names[0] if len(names) == 1 else None)
+        if chosen is None:
+            raise ValueError(f"{path} has the arrays {listed(names)}; choose one by array=...")
+        rows = array_of(path, arrays, chosen)
+        labels = None if choice.label_column is None else array_of(path, arrays, choice.label_column)
+    return ArraySource(rows, labels=labels, origin=str(path))
+
+
+def array_of(path: object, arrays: Any, name: str) -> NDArray[Any]:
+    """Return an array of an ``.npz`` file; Python objects are never unpickled, since that can run whatever they say."""
+    if name not in arrays:
+        raise ValueError(f"{path} has no array {name}; its arrays: {listed(list(arrays))}")
+    try:
+        return np.asarray(arrays[name])
+    except DAMAGE as error:
+        raise ValueError(f"the array {name} of {path} cannot be read: it is damaged, or holds Python objects") from error
+
+
+@contextmanager
+def damage_named(path: object) -> Iterator[None]:
+    """Say which file cannot be read, and turn whatever is raised into a ValueError."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error

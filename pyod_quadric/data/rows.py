@@ -1,93 +1,52 @@
-"""Rows from wherever they are: arrays, tensors, memory maps, files and folders of them, torch loaders.
+"""Rows from wherever they are, as tensors: arrays, files and folders, torch loaders.
 
 Whatever the source, only what is read is in memory. In a process group each process reads its share.
 """
 
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
-from pyod_quadric.data.disk import RowSource
-from pyod_quadric.data.sources import open_paths
+from pyod_quadric.data.files import open_rows
+from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape, no_rows, not_finite, rechunked
 from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, rank
 
 N_COMPARED = 100  # rows by which processes see whether they have the same ones
 
 
-class Rows:
-    """Rows that can be read by number.
+class Rows(ABC):
+    """Rows that are read as float32 or float64 tensors; NaN or infinite entries raise a ValueError that names the row.
 
-    Parameters
+    Attributes
     ----------
-    source : array-like of shape (n, d), Tensor, path, or sequence of paths
-        Paths are those of ``.npy`` or Parquet files, or of folders that hold such files. Only what is read is in memory.
-    names : list of str, optional
-        The columns to take from Parquet files, in this order; all by default.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rows = Rows(np.arange(6.0).reshape(3, 2))
-    >>> rows.n_rows, rows.n_features
-    (3, 2)
+    n_rows, n_features : int
+    dtype : torch.dtype
+    names : list of str or None
+        Of the columns, if they have any.
+    decodes_groups : bool
+        Whether rows here and there cost as much as the whole groups of rows around them.
     """
 
-    names: list[str] | None = None  # of the columns, if they have any
-    in_groups = False  # whether rows here and there cost as much as all rows around them
-    _unit = False  # whether rows are divided by their norms
+    n_rows: int
+    n_features: int
+    dtype: torch.dtype
+    names: list[str] | None = None
+    decodes_groups = False
+    _is_normalized = False
 
-    def __init__(
-        self,
-        source: ArrayLike | Tensor | RowSource | str | PathLike[str] | Sequence[str | PathLike[str]],
-        names: list[str] | None = None,
-    ) -> None:
-        source = _opened(source, names)
-        dtype = source.dtype
-        if dtype.is_complex if isinstance(dtype, torch.dtype) else dtype.kind not in "fiub":
-            raise ValueError(f"rows must be real numbers, got {dtype}")
-        if len(source.shape) != 2 or 0 in source.shape:
-            raise ValueError(f"rows must have shape (n, d) with n and d at least 1, got {tuple(source.shape)}")
-        self._source = source
-        # Small floats gain nothing from float64; everything else might lose something without it.
-        small = source.dtype in (torch.float32, torch.float16, torch.bfloat16, np.float32, np.float16)
-        self.dtype = torch.float32 if small else torch.float64
-        self.n_rows, self.n_features = int(source.shape[0]), int(source.shape[1])
-        if isinstance(source, RowSource):
-            self.names, self.in_groups = source.names, source.in_groups
-
-    def read(self, index: slice | NDArray[np.int64]) -> Tensor:
-        """Return some rows as a float32 or float64 tensor of their own, on the CPU unless the source is a tensor elsewhere.
-
-        NaN or infinite entries raise a ValueError.
-        """
-        if isinstance(self._source, Tensor):
-            rows = self._source[index if isinstance(index, slice) else torch.from_numpy(index)].to(self.dtype, copy=True)
-        else:
-            dtype = np.float32 if self.dtype == torch.float32 else np.float64
-            # Of an array it may be a view, of a file it is a copy already. The order in memory decides about rounding.
-            copied = np.array if isinstance(self._source, np.ndarray) else np.asarray
-            rows = torch.from_numpy(copied(self._source[index], dtype, order="C"))
-        finite = torch.isfinite(rows).all(dim=1)
-        if not finite.all():
-            place = int(torch.argmin(finite.int()))
-            row = range(*index.indices(self.n_rows))[place] if isinstance(index, slice) else int(index[place])
-            raise ValueError(f"rows must be finite, but row {row} holds NaN or infinite entries; remove or impute it")
-        return normalized(rows) if self._unit else rows
-
-    def normalized(self) -> Self:
-        """Return the same rows, each divided by its norm when it is read."""
-        unit = copy.copy(self)
-        unit._unit = True
-        return unit
+    @abstractmethod
+    def read(self, index: Index) -> Tensor:
+        """Return some rows as a tensor of their own, on the CPU unless the source is a tensor elsewhere."""
 
     def blocks(self, size: int) -> Iterator[Tensor]:
         """Go through all rows once, in order, ``size`` at a time."""
@@ -95,8 +54,96 @@ class Rows:
 
     def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
-        for place in shares(self.n_rows, size):
-            yield place, self.read(place)
+        if n_ranks() > 1:
+            yield from ((where, self.read(where)) for where in shares(self.n_rows, size))
+            return
+        start = 0
+        for block in self.blocks(size):
+            yield slice(start, start + len(block)), block
+            start += len(block)
+
+    def normalized(self) -> Self:
+        """Return the same rows, each divided by its norm when it is read."""
+        unit = copy.copy(self)
+        unit._is_normalized = True
+        return unit
+
+    def _prepared(self, rows: Tensor) -> Tensor:
+        return normalized(rows) if self._is_normalized else rows
+
+
+class ArrayRows(Rows):
+    """Rows of a source, which has random access.
+
+    Parameters
+    ----------
+    source : RowSource
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = ArrayRows(ArraySource(np.arange(6.0).reshape(3, 2)))
+    >>> rows.n_rows, rows.n_features, rows.read(slice(1))
+    (3, 2, tensor([[0., 1.]], dtype=torch.float64))
+    """
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+        self.names, self.decodes_groups = source.names, source.decodes_groups
+        self.n_rows, self.n_features = source.shape
+        if self.n_rows == 0:
+            raise no_rows(source.origin)
+        self.dtype = torch.float32 if source.dtype == np.float32 else torch.float64
+
+    def read(self, index: Index) -> Tensor:
+        """Return some rows."""
+        rows = torch.from_numpy(self._source[index])
+        finite = torch.isfinite(rows).all(dim=1)
+        if not finite.all():
+            row = int(np.arange(self.n_rows)[index][int(torch.argmin(finite.int()))])
+            raise not_finite(row, self._source.origin)
+        return self._prepared(rows)
+
+    def blocks(self, size: int) -> Iterator[Tensor]:
+        """Go through all rows once, in one pass over the source."""
+        for block in self._source.marked_blocks(size):
+            if not block.finite.all():
+                raise not_finite(int(block.indices[~block.finite][0]), self._source.origin)
+            yield self._prepared(torch.from_numpy(block.rows))
+
+
+class TensorRows(Rows):
+    """Rows of a tensor, which stay on its device.
+
+    Parameters
+    ----------
+    tensor : Tensor of shape (n, d)
+
+    Examples
+    --------
+    >>> import torch
+    >>> TensorRows(torch.ones(3, 2)).read(slice(2)).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        if tensor.is_complex():
+            raise ValueError(f"rows must hold real numbers, got {tensor.dtype}")
+        self._tensor = tensor.detach()
+        self.n_rows, self.n_features = checked_shape(tuple(tensor.shape))
+        if self.n_rows == 0:
+            raise no_rows(None)
+        # The rule of all sources; see pyod_quadric.data.sources.
+        self.dtype = torch.float32 if tensor.is_floating_point() and tensor.element_size() <= 4 else torch.float64
+
+    def read(self, index: Index) -> Tensor:
+        """Return some rows."""
+        rows = self._tensor[index if isinstance(index, slice) else torch.from_numpy(index)].to(self.dtype, copy=True)
+        finite = torch.isfinite(rows).all(dim=1)
+        if not finite.all():
+            row = int(np.arange(self.n_rows)[index][int(torch.argmin(finite.int()))])
+            raise not_finite(row, None)
+        return self._prepared(rows)
 
 
 def check_shared(rows: Rows | None) -> None:
@@ -169,14 +216,45 @@ def shares(n_rows: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n_rows))
 
 
-def _opened(source: Any, names: list[str] | None) -> NDArray[Any] | Tensor | RowSource:
-    """Return what has a shape, a type and rows."""
-    if _are_paths(source):
-        paths = [source] if isinstance(source, str | PathLike) else source
-        return open_paths(paths, None if names is None else lambda found: _all_of(names, found))
+def rows_of(source: Any, names: list[str] | None = None) -> Rows:
+    """Return the rows of anything that has rows.
+
+    Parameters
+    ----------
+    source : array-like of shape (n, d), Tensor, RowSource, path, sequence of paths, loader, or Rows
+        Paths are those that :func:`pyod_quadric.data.files.open_rows` takes. A loader is an iterable of batches that can be
+        gone through again in the same order.
+    names : list of str, optional
+        The features that a model was fitted to: the columns to take from files that have names, in this order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = rows_of(np.arange(6.0).reshape(3, 2))
+    >>> rows.n_rows, rows.n_features
+    (3, 2)
+    """
+    if isinstance(source, Rows):
+        return source
     if isinstance(source, Tensor):
-        return source.detach()
-    return source if isinstance(source, RowSource) else np.asanyarray(source)
+        return TensorRows(source)
+    if _are_paths(source):
+        return ArrayRows(open_rows(source, wanted=names))
+    if isinstance(source, RowSource):
+        if names is not None and source.names is not None and source.names != names:
+            raise ValueError(f"the columns must be {', '.join(names)}, in this order, got {', '.join(source.names)}")
+        return ArrayRows(source)
+    return LoaderRows(source) if _is_loader(source) else ArrayRows(ArraySource(np.asanyarray(source)))
+
+
+def is_large(source: object) -> bool:
+    """Say whether these are rows on disk, of a loader or with names of their own, instead of an array-like in memory."""
+    return isinstance(source, np.memmap | RowSource | Rows) or _are_paths(source) or _is_loader(source)
+
+
+def large_rows(source: Any, names: list[str] | None = None) -> Rows:
+    """Return the rows of what is large; ``names`` are those of a model, if it knows them."""
+    return rows_of(source, names)
 
 
 def _are_paths(source: object) -> bool:
@@ -185,11 +263,11 @@ def _are_paths(source: object) -> bool:
     return isinstance(source, str | PathLike)
 
 
-def _all_of(names: list[str], found: list[str]) -> list[str]:
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise ValueError(f"it lacks the columns {', '.join(missing)}, which are needed; its columns: {', '.join(found)}")
-    return names
+def _is_loader(source: object) -> bool:
+    if isinstance(source, list | tuple | dict | set | str | PathLike):
+        return False
+    is_array = any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__"))
+    return isinstance(source, Iterable) and not is_array
 
 
 class LoaderRows(Rows):
@@ -219,7 +297,7 @@ class LoaderRows(Rows):
         self.n_rows = 0
         for batch in loader:
             with _in_batch(self.n_rows):
-                rows = Rows(first_of(batch))
+                rows = rows_of(first_of(batch))
                 if self.n_rows == 0:
                     self.n_features, self.dtype = rows.n_features, rows.dtype
                     self._beginning = digest([rows.read(slice(None))])
@@ -230,47 +308,30 @@ class LoaderRows(Rows):
         if not self.n_rows:
             raise ValueError("the loader has no rows")
 
-    def read(self, index: slice | NDArray[np.int64]) -> Tensor:
+    def read(self, index: Index) -> Tensor:
         """Return some rows, from one pass."""
-        numbers = np.arange(*index.indices(self.n_rows)) if isinstance(index, slice) else index
-        found = torch.empty(len(numbers), self.n_features, dtype=self.dtype)
+        indices = np.arange(*index.indices(self.n_rows)) if isinstance(index, slice) else index
+        found = torch.empty(len(indices), self.n_features, dtype=self.dtype)
         start = 0
         for batch in self._batches():
-            here = (numbers >= start) & (numbers < start + len(batch))
-            found[torch.from_numpy(here)] = batch[torch.from_numpy(numbers[here] - start)].cpu()
+            here = (indices >= start) & (indices < start + len(batch))
+            found[torch.from_numpy(here)] = batch[torch.from_numpy(indices[here] - start)].cpu()
             start += len(batch)
         return found
 
     def blocks(self, size: int) -> Iterator[Tensor]:
         """Go through all rows once, in order, ``size`` at a time."""
-        left: list[Tensor] = []  # fewer than size rows, all together
-        for batch in self._batches():
-            left.append(batch)
-            if sum(map(len, left)) >= size:
-                pieces = torch.split(torch.cat(left), size)
-                n_full = len(pieces) - (len(pieces[-1]) < size)
-                yield from pieces[:n_full]
-                left = list(pieces[n_full:])
-        if left:
-            yield torch.cat(left)
-
-    def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
-        """Go through this process's share of all rows once."""
-        start = 0
-        for block in self.blocks(size):
-            yield slice(start, start + len(block)), block
-            start += len(block)
+        return rechunked(self._batches(), size, torch.cat)
 
     def _batches(self) -> Iterator[Tensor]:
         start = 0
         for batch in self._loader:
             with _in_batch(start):
-                rows = Rows(first_of(batch)).read(slice(None))
+                rows = rows_of(first_of(batch)).read(slice(None))
             if start == 0 and digest([rows]) != self._beginning:
                 raise ValueError("the loader began with other rows before; it must not shuffle, nor change anything at random")
             start += len(rows)
-            rows = rows.to(self.dtype)
-            yield normalized(rows) if self._unit else rows
+            yield self._prepared(rows.to(self.dtype))
         if start != self.n_rows:
             raise ValueError(f"the loader gave {self.n_rows} rows at first, now it gives {start}; it must give the same ones")
 
@@ -281,25 +342,6 @@ def _in_batch(start: int) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"in a batch of the loader that begins with row {start}: {error}") from error
-
-
-def is_large(source: object) -> bool:
-    """Say whether these are rows on disk or of a loader, instead of an array-like in memory."""
-    if _is_on_disk(source):
-        return True
-    if isinstance(source, list | tuple):
-        return False
-    known = isinstance(source, dict | set) or any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__"))
-    return isinstance(source, Iterable) and not known
-
-
-def large_rows(source: Any, names: list[str] | None = None) -> Rows:
-    """Return the rows of what is large; ``names`` are those of the columns to take from Parquet files, if they matter."""
-    return Rows(source, names) if _is_on_disk(source) else LoaderRows(source)
-
-
-def _is_on_disk(source: object) -> bool:
-    return isinstance(source, np.memmap | RowSource) or _are_paths(source)
 
 
 def first_of(batch: Any) -> Any:

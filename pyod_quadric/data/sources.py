@@ -1,111 +1,325 @@
-"""Rows on disk: files, folders and lists of them."""
+"""Sources of rows: what has a shape, a type and perhaps names, and is read by index or in one pass.
 
-from collections.abc import Callable, Sequence
-from os import PathLike
-from pathlib import Path
-from typing import Any
+Every source gives float32 or float64, by one rule: NumPy's promotion of all that is stored; then float16 becomes float32, and
+whatever is no float becomes float64.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from pyod_quadric.data.disk import Index, NpyFile, RowSource, Source
-from pyod_quadric.data.parquet import ParquetFile, Select
+Index = slice | NDArray[np.int64]
+Sized = TypeVar("Sized", NDArray[Any], Any)
+
+
+class Block(NamedTuple):
+    """Some rows of a source."""
+
+    indices: NDArray[np.int64]  # (n,), from 0 on
+    rows: NDArray[Any]  # (n, d)
+    finite: NDArray[np.bool_]  # (n,)
+
+
+class RowSource(ABC):
+    """Rows (n, d) of float32 or float64.
+
+    Attributes
+    ----------
+    stored : numpy.dtype
+        The type of what is stored; of several columns or files, that to which NumPy promotes them.
+    dtype : numpy.dtype
+        The type of the rows that are read.
+    n_features : int
+    n_rows : int or None
+        None where only a pass tells.
+    names : list of str or None
+        Of the columns, if they have any.
+    origin : str or None
+        Where the rows come from, for errors.
+    decodes_groups : bool
+        Whether reading rows here and there costs as much as reading the whole groups of rows around them, so that many should
+        be read at once.
+    """
+
+    stored: np.dtype[Any]
+    dtype: np.dtype[Any]
+    n_features: int
+    n_rows: int | None
+    names: list[str] | None
+    origin: str | None
+    decodes_groups = False
+
+    def _describe(
+        self,
+        n_rows: int | None,
+        n_features: int,
+        stored: DTypeLike,
+        names: list[str] | None = None,
+        origin: str | None = None,
+    ) -> None:
+        """Set the attributes."""
+        self.n_rows, self.n_features, self.names, self.origin = n_rows, n_features, names, origin
+        self.stored = np.dtype(stored)
+        self.dtype = working_type(self.stored, origin)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are."""
+        if self.n_rows is None:
+            self.n_rows = self._count()
+        return self.n_rows, self.n_features
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The labels (n,) of the rows, if a column of labels was chosen."""
+        return None
+
+    @abstractmethod
+    def __getitem__(self, index: Index) -> NDArray[Any]:
+        """Return rows by slice or by index, with memory of their own, in C order; NaN stays."""
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Go through all rows once, in order, ``size`` at a time; NaN stays."""
+        return (self[slice(start, start + size)] for start in range(0, self.shape[0], size))
+
+    def marked_blocks(self, size: int) -> Iterator[Block]:
+        """Go through all rows once and mark those that are finite, so that the caller decides about the others."""
+        start = 0
+        for rows in self.blocks(size):
+            yield Block(np.arange(start, start + len(rows)), rows, np.asarray(np.isfinite(rows).all(axis=1)))
+            start += len(rows)
+        if start == 0:
+            raise no_rows(self.origin)
+
+    def load(self) -> None:  # noqa: B027, most sources have nothing to load
+        """Read everything into memory, if that is the only way to read rows here and there."""
+
+    def release(self) -> None:  # noqa: B027, nor to release
+        """Forget what was decoded last."""
+
+    def _count(self) -> int:
+        return sum(map(len, self.blocks(4096)))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        rows = self[slice(None)]
+        return rows.astype(dtype, copy=False) if dtype else rows
+
+
+class ArraySource(RowSource):
+    """Rows of an array in memory, or of a memory map, with names perhaps.
+
+    Parameters
+    ----------
+    array : array-like of shape (n, d)
+    names : list of str, optional
+    labels : array of shape (n,), optional
+    origin : str, optional
+        Where it comes from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = ArraySource(np.arange(6).reshape(3, 2), names=["a", "b"])
+    >>> source.shape, source.dtype, source[1:].tolist()
+    ((3, 2), dtype('float64'), [[2.0, 3.0], [4.0, 5.0]])
+    """
+
+    def __init__(
+        self,
+        array: ArrayLike,
+        names: list[str] | None = None,
+        labels: NDArray[Any] | None = None,
+        origin: str | None = None,
+    ) -> None:
+        self._array, self._labels = np.asanyarray(array), labels
+        shape = checked_shape(self._array.shape, origin)
+        self._describe(*shape, self._array.dtype, names, origin)
+        if names is not None and len(names) != shape[1]:
+            raise ValueError(f"there must be a name for each of {shape[1]} columns, got {len(names)}")
+        if labels is not None and labels.shape != shape[:1]:
+            raise ValueError(f"{origin or 'the array'} has {shape[0]} rows, but labels of shape {labels.shape}")
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The labels (n,), if there are any."""
+        return self._labels
+
+    def __getitem__(self, index: Index) -> NDArray[Any]:
+        # A slice is a view, which must be copied; rows by index are a copy already.
+        copied: Callable[..., NDArray[Any]] = np.array if isinstance(index, slice) else np.asarray
+        return copied(self._array[index], self.dtype, order="C")
+
+
+class Subset(RowSource):
+    """Some rows of a source, which are read when they are needed.
+
+    Parameters
+    ----------
+    source : RowSource
+    indices : array of shape (k,)
+        Of the rows, in rising order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Subset(ArraySource(np.arange(4.0)[:, None]), np.array([1, 3]))[:].tolist()
+    [[1.0], [3.0]]
+    """
+
+    def __init__(self, source: RowSource, indices: NDArray[np.int64]) -> None:
+        if (np.diff(indices) <= 0).any():
+            raise ValueError("the indices of a subset must rise")
+        self._source, self.indices = source, indices
+        self._describe(len(indices), source.n_features, source.stored, source.names, source.origin)
+        self.decodes_groups = source.decodes_groups
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The labels (k,) of these rows, if there are any."""
+        labels = self._source.labels
+        return None if labels is None else labels[self.indices]
+
+    def __getitem__(self, index: Index) -> NDArray[Any]:
+        return self._source[self.indices[index]]
+
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Go through these rows once, in one pass over all."""
+        return rechunked(self._chosen(size), size, np.concatenate)
+
+    def _chosen(self, size: int) -> Iterator[NDArray[Any]]:
+        start = 0
+        for rows in self._source.blocks(size):
+            first, last = np.searchsorted(self.indices, [start, start + len(rows)])
+            yield rows[self.indices[first:last] - start]
+            start += len(rows)
+
+    def load(self) -> None:
+        """Read all rows of the source into memory, if that is the only way to read some."""
+        self._source.load()
+
+    def release(self) -> None:
+        """Let the source forget what it has decoded."""
+        self._source.release()
 
 
 class Shards(RowSource):
     """Several sources, one after the other.
 
+    Parameters
+    ----------
+    parts : sequence of RowSource
+        All with the same number of features. The names are those of the first part that has any.
+
     Examples
     --------
     >>> import numpy as np
-    >>> shards = Shards([np.zeros((2, 3)), np.ones((4, 3))])
+    >>> shards = Shards([ArraySource(np.zeros((2, 3))), ArraySource(np.ones((4, 3)))])
     >>> shards.shape, shards[1:3].tolist()
     ((6, 3), [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
     """
 
-    def __init__(self, parts: Sequence[Source]) -> None:
-        widths = {part.shape[1:] for part in parts}
-        if len(widths) != 1:
-            shapes = [f"{getattr(part, 'path', 'an array')}: {part.shape}" for part in parts]
-            raise ValueError(f"shards must have the same number of features, got {', '.join(sorted(shapes))}")
+    def __init__(self, parts: Sequence[RowSource], origin: str | None = None) -> None:
+        if len({part.n_features for part in parts}) != 1:
+            widths = sorted(f"{part.origin or 'an array'}: {part.n_features}" for part in parts)
+            raise ValueError(f"shards must have the same number of features, got {', '.join(widths)}")
         self._parts, self._last = parts, 0
-        self.names = next((part.names for part in parts if isinstance(part, RowSource) and part.names is not None), None)
-        self.in_groups = any(part.in_groups for part in parts if isinstance(part, RowSource))
-        self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
-        self.shape = (int(self._starts[-1]), *widths.pop())
-        self.dtype = np.result_type(*(part.dtype for part in parts))
+        names = next((part.names for part in parts if part.names is not None), None)
+        sizes = [part.n_rows for part in parts]
+        n_rows = None if None in sizes else sum(size or 0 for size in sizes)
+        self._describe(n_rows, parts[0].n_features, np.result_type(*(part.stored for part in parts)), names, origin)
+        self.decodes_groups = any(part.decodes_groups for part in parts)
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The labels (n,) of all parts, if they have any."""
+        found = [part.labels for part in self._parts]
+        return None if found[0] is None else np.concatenate([labels for labels in found if labels is not None])
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
-        numbers = np.arange(*index.indices(self.shape[0])) if isinstance(index, slice) else index
-        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        places = np.searchsorted(self._starts, numbers, side="right") - 1
-        for place in np.unique(places):
-            chosen = places == place
-            self._leave(int(place))
-            rows[chosen] = self._parts[place][numbers[chosen] - self._starts[place]]
+        indices = np.arange(*index.indices(self.shape[0])) if isinstance(index, slice) else index
+        rows = np.empty((len(indices), self.n_features), self.dtype)
+        starts = np.cumsum([0, *(part.shape[0] for part in self._parts)])
+        holders = np.searchsorted(starts, indices, side="right") - 1
+        for holder in np.unique(holders):
+            chosen = holders == holder
+            if holder != self._last:  # not all parts are to keep something
+                self._parts[self._last].release()
+                self._last = int(holder)
+            rows[chosen] = self._parts[holder][indices[chosen] - starts[holder]]
         return rows
 
-    def _leave(self, place: int) -> None:
-        """Let another part than that at a place forget what it has decoded, so that not all of them keep something."""
-        last = self._parts[self._last]
-        if place != self._last and isinstance(last, ParquetFile):
-            last.release()
-        self._last = place
+    def blocks(self, size: int) -> Iterator[NDArray[Any]]:
+        """Go through the parts, one after the other."""
+        rows = (block.astype(self.dtype, copy=False) for part in self._parts for block in part.blocks(size))
+        return rechunked(rows, size, np.concatenate)
+
+    def load(self) -> None:
+        """Read into memory what cannot be read otherwise."""
+        for part in self._parts:
+            part.load()
+
+    def _count(self) -> int:
+        return sum(part.shape[0] for part in self._parts)
 
 
-READERS: dict[str, Callable[[Path, Select | None], RowSource]] = {
-    ".npy": lambda path, _: NpyFile(path),
-    ".parquet": ParquetFile,
-}
+def rechunked(parts: Iterable[Sized], size: int, join: Callable[[list[Sized]], Sized]) -> Iterator[Sized]:
+    """Yield what has ``size`` rows, but for the last one, from what has any number of rows.
 
-
-def open_paths(paths: Sequence[str | PathLike[str]], select: Select | None = None) -> RowSource:
-    """Return the rows of files, and of all files of folders in the order of their names, one after the other.
-
-    Columns with names are found by them: those of the first file decide, in whatever order the others have them.
-
-    Parameters
-    ----------
-    paths : sequence of paths
-    select : callable, optional
-        Chooses columns by their names, from each file that has names.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [len(block) for block in rechunked([np.ones((2, 1)), np.ones((5, 1))], 3, np.concatenate)]
+    [3, 3, 1]
     """
-    files = [file for path in paths for file in _files(Path(path))]
-    parts: list[RowSource] = []
-    for file in files:
-        named = next((part.names for part in parts if part.names is not None), None)
-        parts.append(_opened(file, select if named is None else _as_in(named, select)))
-    return parts[0] if len(parts) == 1 else Shards(parts)
+    left: list[Sized] = []
+    n_left = 0
+    for part in parts:
+        start = 0
+        while n_left + len(part) - start >= size:
+            stop = start + size - n_left
+            left.append(part[start:stop])
+            yield join(left) if len(left) > 1 else left[0]
+            left, n_left, start = [], 0, stop
+        if start < len(part):
+            left.append(part[start:])
+            n_left += len(part) - start
+    if left:
+        yield join(left) if len(left) > 1 else left[0]
 
 
-def _as_in(first: list[str], select: Select | None) -> Select:
-    """Return what selects the columns of the first file that has names, in its order."""
+def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
+    """Return the type in which rows of a stored type are read.
 
-    def selected(names: list[str]) -> list[str]:
-        found = select(names) if select else names
-        if sorted(found) != sorted(first):
-            differing = ", ".join(sorted(set(found) ^ set(first)))
-            raise ValueError(f"its columns are not those of the first file; they differ in {differing}")
-        return first
-
-    return selected
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file or folder {path}")
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in READERS)
-    if not files:
-        raise ValueError(f"the folder {path} holds no {' or '.join(READERS)} files")
-    return files
+    Examples
+    --------
+    >>> working_type("float16"), working_type("int8")
+    (dtype('float32'), dtype('float64'))
+    """
+    found = np.dtype(stored)
+    if found.kind not in "fiub":
+        raise ValueError(f"{origin or 'rows'} must hold real numbers, got {found}")
+    return np.dtype(np.float32 if found.kind == "f" and found.itemsize <= 4 else np.float64)
 
 
-def _opened(path: Path, select: Select | None) -> RowSource:
-    if path.suffix.lower() not in READERS:
-        raise ValueError(f"{path} must be a {' or '.join(READERS)} file, or a folder of such files")
-    try:
-        return READERS[path.suffix.lower()](path, select)
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+def checked_shape(shape: tuple[int, ...], origin: str | None = None) -> tuple[int, int]:
+    """Return a shape that is one of rows, or raise a ValueError."""
+    if len(shape) != 2 or shape[1] == 0:
+        raise ValueError(f"{origin or 'rows'} must hold rows of shape (n, d) with d at least 1, got {tuple(shape)}")
+    return int(shape[0]), int(shape[1])
+
+
+def no_rows(origin: str | None) -> ValueError:
+    """Return what is raised where there are no rows."""
+    return ValueError(f"{origin or 'the source'} has no rows; at least 1 is needed")
+
+
+def not_finite(row: int, origin: str | None) -> ValueError:
+    """Return what is raised where a row holds NaN."""
+    where = f" of {origin} (counted from 0)" if origin else ""
+    return ValueError(f"row {row}{where} holds NaN or infinite entries; remove or impute it")

@@ -26,10 +26,10 @@ class Reservoir:
     Examples
     --------
     >>> import numpy as np
-    >>> from pyod_quadric.data.rows import Rows
+    >>> from pyod_quadric.data.rows import rows_of
     >>> reservoir = Reservoir(seed=0, capacity=5)
     >>> for start in (0.0, 3.0, 6.0):
-    ...     reservoir = reservoir.with_rows(Rows(start + np.arange(3.0)[:, None]))
+    ...     reservoir = reservoir.with_rows(rows_of(start + np.arange(3.0)[:, None]))
     >>> reservoir.n_seen, len(reservoir.rows)
     (9, 5)
     """

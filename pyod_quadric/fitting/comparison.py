@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from pyod_quadric.data.batches import held_out_indices
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import Rows, rows_of
 from pyod_quadric.fitting.components import auto_components
 from pyod_quadric.geometry.distances import second_order_distance
 from pyod_quadric.geometry.frames import orthonormality_error
@@ -174,7 +174,7 @@ def compare_constraints(
     >>> found.runs["stiefel"].errors[-1] < 1e-5
     True
     """
-    rows = Rows(X)
+    rows = rows_of(X)
     truth = None if labels is None else _zeros_and_ones(labels, rows.n_rows)
     seed = int(random_state)
     held_out = held_out_indices(rows.n_rows, ONE_IN, seed)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.model.moments import Moments, moments_of_folds, sum_of_moments
 
 N_FOLDS = 7  # Wold's
@@ -81,7 +81,7 @@ def principal_spectrum(X: ArrayLike, *, random_state: int = 0) -> Spectrum:
     >>> found.dimension, found.n_quadrics
     (2, 3)
     """
-    rows = Rows(X)
+    rows = rows_of(X)
     if rows.n_rows < N_FOLDS or rows.n_features < 2:
         raise ValueError(f"at least {N_FOLDS} rows of 2 features are needed, got {rows.n_rows} of {rows.n_features}")
     folds = torch.from_numpy(np.random.default_rng(random_state).permutation(np.arange(rows.n_rows) % N_FOLDS))

@@ -49,7 +49,7 @@ def fit_model(rows: Rows, parameters: Parameters, device: torch.device, seed: in
     --------
     >>> import numpy as np, torch
     >>> angle = np.linspace(0, 6, 200)
-    >>> circle = Rows(np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    >>> circle = rows_of(np.stack([np.cos(angle), np.sin(angle)], axis=1))
     >>> model = fit_model(circle, Parameters(), torch.device("cpu")).model
     >>> inside, on = model.score(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
     >>> bool(inside > 10 * on)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyod_quadric.data.rows import Rows, normalized
+from pyod_quadric.data.rows import Rows, normalized, rows_of
 from pyod_quadric.parallel.devices import device_of
 
 TILE_ROWS = 2048  # of a tile of similarities: 16 MB in float32, and products of this size run at full speed
@@ -109,7 +109,7 @@ class ScoredRows:
     @classmethod
     def checked(cls, source: Source, scores: ArrayLike | None, name: str, all_inliers: bool = False) -> Self:
         """Return all rows of a source, or raise a ValueError if the scores are not theirs."""
-        rows = Rows(source)
+        rows = rows_of(source)
         if all_inliers:
             return cls(rows, np.arange(rows.n_rows), np.zeros(rows.n_rows))
         if scores is None:

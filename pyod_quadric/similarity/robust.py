@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.similarity.cutoffs import best_cutoff, cutoffs_at_shares
 from pyod_quadric.similarity.identification import identities, rates_of_cutoffs
 from pyod_quadric.similarity.pairs import (
@@ -94,7 +94,7 @@ def outlier_scores(detector: object, X: Source) -> NDArray[np.float64]:
     array([-5., -1.])
     """
     score = _score_function(detector)
-    blocks = (block.cpu().numpy() for block in Rows(X).blocks(SCORED_ROWS))
+    blocks = (block.cpu().numpy() for block in rows_of(X).blocks(SCORED_ROWS))
     return np.concatenate([checked_scores(score(block), len(block), "the detector's scores") for block in blocks])
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pyod_quadric.data.batches import LoaderBatches, PassBatches, RowBatches
-from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest
+from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, rows_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
@@ -295,7 +295,7 @@ def _is_listed(data: object) -> bool:
 
 
 def _rows(data: Data) -> Rows:
-    return data if isinstance(data, Rows) else Rows(data)  # type: ignore[arg-type]  # an array or a path
+    return rows_of(data)
 
 
 def _batches(

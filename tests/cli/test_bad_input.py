@@ -108,11 +108,11 @@ def refused(folder, monkeypatch, capsys):
     ("file", "message"),
     [
         ("missing.npy", "there is no file missing.npy"),
-        ("folder.csv", "holds no .npy or .parquet files"),
+        ("folder.csv", "holds no .npy, .parquet, .csv or .tsv files"),
         *((f"empty.{suffix}", f"empty.{suffix}") for suffix in ("npy", "npz", "csv", "parquet")),
         *((f"garbage.{suffix}", f"garbage.{suffix}") for suffix in ("npy", "npz", "csv", "parquet")),
         *((f"none.{suffix}", f"none.{suffix} has no rows") for suffix in ("npy", "csv", "parquet")),
-        ("flat.npy", "flat.npy must hold rows of shape (n, d), got shape (5,)"),
+        ("flat.npy", "flat.npy must hold rows of shape (n, d) with d at least 1, got (5,)"),
         ("texts.npy", "must hold real numbers, got <U1"),
         ("complex.npy", "must hold real numbers, got complex128"),
         ("objects.npy", "it holds Python objects, which are never loaded"),
@@ -123,7 +123,7 @@ def refused(folder, monkeypatch, capsys):
         ("holes.npy", "row 17 of holes.npy (counted from 0) holds NaN or infinite entries; --on-nan"),
         ("nothing.npy --on-nan drop", "all rows of nothing.npy hold NaN or infinite entries"),
         ("words.csv", "invalid value 'many'; leave columns of text out by --drop"),
-        ("words.parquet", "the column b of words.parquet holds string, not numbers; leave it out by --drop b"),
+        ("words.parquet", "the column b of words.parquet holds string, not numbers; leave it out by --drop"),
         ("ragged.csv", "Expected 3 columns, got 2"),
         ("twice.csv", "more than one column of the name a"),
         ("rows.csv --columns a,q", "rows.csv has no column q; its columns: a, b, c"),
@@ -190,7 +190,15 @@ def test_outputs_are_not_inputs(refused, folder):
         ("score model rows.npy -o scores.txt", "must end with .npy or .csv or .parquet"),
         ("compare rows.npy -o picture.jpeg", "must end with .png"),
         ("score model plain", "plain must end with .npy, .npz, .csv, .tsv, .parquet"),
-        ("score model rows.npy --columns a", "rows.npy has no named columns"),
+        ("score model rows.npy --columns a", "rows.npy has no named columns, so that --columns has no effect"),
+        ("score model rows.npy --drop a", "rows.npy has no named columns, so that --drop has no effect"),
+        ("score model rows.npy --label-column a", "rows.npy has no named columns, so that --label-column has no effect"),
+        ("fit rows.npy -o x --array X", "rows.npy has no named arrays, so that --array has no effect"),
+        ("fit rows.csv -o x --array X", "rows.csv has no named arrays, so that --array has no effect"),
+        ("fit few.npz -o x --columns a", "few.npz has no named columns, so that --columns has no effect"),
+        ("fit rows.npy -o x --no-header", "rows.npy is no .csv file, so that --no-header has no effect"),
+        ("fit words.parquet -o x --no-header", "words.parquet is no .csv file, so that --no-header has no effect"),
+        ("explain model rows.npy --largest 2 -o x.npy", "--largest has no effect on a .npy file"),
         ("score model rows.npy --batch-size 0", "--batch-size must be 1 or more"),
         ("score model rows.npy -o x.npy --labels-output x.npy", "must be different files"),
         ("explain model rows.npy --top 0", "--top must be 1 or more"),
@@ -207,7 +215,8 @@ def test_wrong_usage(refused, command, message):
 
 @pytest.mark.parametrize(
     "command",
-    ["", "guess", "fit", "fit rows.npy", "fit rows.npy -o x --lr fast", "fit rows.npy -o x --robust auto", "info",
+    ["", "guess", "fit", "fit rows.npy", "fit rows.npy -o x --contamination 0.9", "fit rows.npy -o x --window 100",
+     "fit rows.npy -o x --lr fast", "fit rows.npy -o x --robust auto", "info",
      "fit rows.npy -o x --on-nan score-nan", "explain model rows.npy --rows 5-2", "explain model rows.npy --rows 1 --top 2"],
 )  # fmt: skip
 def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
@@ -222,9 +231,8 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("fit rows.npy -o x --contamination 0.9", "contamination must be a float above 0 and at most 0.5"),
         ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be from 1 to"),
-        ("fit few.npz -o x", "minimum of 3 is required"),
+        ("fit few.npz -o x", "at least 3 rows are needed, got 2"),
         ("fit rows.npy -o x --device nonsense", "device must be"),
         ("fit rows.npy -o x --epoch-num 1 --patience 2", "patience watches the held-out loss"),
         ("compare few.npy", "20 rows or more are needed"),
@@ -242,7 +250,7 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
             "labels.npy has 60 labels, but few.npy has 2 rows",
         ),
         ("robustness --model model --embeddings rows.npy --labels empty.csv", "empty.csv must have one column, of labels"),
-        ("robustness --model model --embeddings rows.npy --labels garbage.parquet", "garbage.parquet is not a .parquet file"),
+        ("robustness --model model --embeddings rows.npy --labels garbage.parquet", "garbage.parquet cannot be read"),
         ("robustness --model model --embeddings rows.npy --labels rows.csv", "rows.csv must have one column, of labels"),
         (
             "robustness --model model --embeddings rows.npy --labels labels.npy --distractors wide.npy",

@@ -1,7 +1,6 @@
 """The commands, called in this process: what they write is what the detector says."""
 
 import csv
-import inspect
 import io
 import json
 import shlex
@@ -13,8 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from pyod_quadric import QuadricDetector, half_half_protocol
-from pyod_quadric.cli.fit import OPTIONS
-from pyod_quadric.cli.main import COMMANDS, main
+from pyod_quadric.cli.main import main
+from pyod_quadric.cli.parser import COMMANDS, build_parser, parameters_in
+from pyod_quadric.parameters import RARELY_USED, Parameters, declarations
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -68,8 +68,23 @@ def as_columns(text: str) -> dict[str, list[str]]:
     return {name: [line[name] for line in lines] for name in lines[0]}
 
 
-def test_every_parameter_of_the_detector_is_an_option_of_fit():
-    assert {*OPTIONS, "verbose"} == set(inspect.signature(QuadricDetector).parameters)
+def test_every_declared_parameter_is_an_option_of_fit(capsys):
+    assert main(["fit", "--help"]) == 0
+    text = capsys.readouterr().out
+    missing = {name for name in declarations(Parameters) if f"--{name.replace('_', '-')} " not in text}
+    assert missing == {"training_options", "window"}
+    assert "--verbose  " in text  # which is a flag, and no number
+    assert all(f"--{name.replace('_', '-')} " in text for name in RARELY_USED)
+
+
+def test_options_become_parameters():
+    line = "fit rows.npy -o model --n-components 0.9 --normalize auto --robust no --loss algebraic --patience none"
+    assert parameters_in(build_parser().parse_args(line.split())) == {
+        "n_components": 0.9,
+        "normalize": "auto",
+        "robust": False,
+        "training_options": {"loss": "algebraic", "patience": None},
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -96,6 +111,13 @@ def test_fit_is_that_of_the_detector_whatever_the_file(call, folder, tmp_path, o
     assert names is None if "drop" not in options else list(names) == NAMES
 
 
+def as_options(given):
+    words = {False: "no", True: "yes"}
+    return " ".join(
+        f"--{name.replace('_', '-')} {words[value] if isinstance(value, bool) else value}" for name, value in given.items()
+    )
+
+
 def test_fit_hands_on_its_options(call, tmp_path):
     given = {
         "contamination": 0.2,
@@ -109,25 +131,34 @@ def test_fit_hands_on_its_options(call, tmp_path):
         "epoch_num": 2,
         "constraint": "stiefel",
         "lr": 0.002,
-        "orthonormality_weight": 2.0,
         "inner_product": "coefficient",
-        "loss": "squared_algebraic",
         "optimizer_name": "adam",
         "batch_size": 50,
-        "validation_fraction": 0.2,
-        "patience": 2,
         "device": "cpu",
         "random_state": 7,
     }
-    words = {False: "no", True: "yes"}
-    options = " ".join(
-        f"--{name.replace('_', '-')} {words[value] if isinstance(value, bool) else value}" for name, value in given.items()
-    )
-    output = succeeded(call(f"fit rows.npy -o {tmp_path}/model --checkpoint {tmp_path}/state --verbose {options}"))
+    output = succeeded(call(f"fit rows.npy -o {tmp_path}/model --verbose {as_options(given)}"))
     assert QuadricDetector.load(tmp_path / "model").get_params().items() >= given.items()
-    assert (tmp_path / "state").exists()  # the one option that does not go into the file
     assert output.startswith("epoch 1: loss ")
     assert "trained for 2 epochs: loss " in output
+
+
+def test_fit_hands_on_rarely_used_options(call, tmp_path):
+    flat = {"n_quadrics": 3, "epoch_num": 2, "constraint": "penalty", "batch_size": 50}
+    rare = {
+        "orthonormality_weight": 2.0,
+        "loss": "squared_algebraic",
+        "momentum": 0.5,
+        "schedule": "constant",
+        "validation_fraction": 0.2,
+        "patience": 2,
+    }
+    state = f"--checkpoint {tmp_path}/state --checkpoint-steps 3"
+    succeeded(call(f"fit rows.npy -o {tmp_path}/model -q {as_options(flat | rare)} {state}"))
+    parameters = QuadricDetector.load(tmp_path / "model").get_params()
+    assert parameters.items() >= flat.items()
+    assert parameters["training_options"].items() >= rare.items()
+    assert (tmp_path / "state").exists()  # what does not go into the file
 
 
 def test_fit_with_the_settings_of_the_paper(call, tmp_path):

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pyod_quadric.data import batches as module
 from pyod_quadric.data.batches import LoaderBatches, RowBatches, shuffled
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.parallel.devices import moved
 
 DATA = np.arange(46.0).reshape(23, 2)
@@ -40,7 +40,7 @@ def test_rows_are_mixed_across_a_window():
 
 @given(n=st.integers(12, 150), one_in=st.integers(2, 12), batch_size=st.integers(1, 30), seed=st.integers(0, 99))
 def test_held_out_rows_are_one_in_k_and_never_trained_on(n, one_in, batch_size, seed):
-    batches = RowBatches(Rows(np.arange(float(n))[:, None]), batch_size, seed, one_in)
+    batches = RowBatches(rows_of(np.arange(float(n))[:, None]), batch_size, seed, one_in)
     trained = torch.cat(list(batches.epoch(0))).flatten().tolist()
     held_out = torch.cat(list(batches.validation())).flatten().tolist()
     assert sorted(trained + held_out) == list(range(n))
@@ -49,12 +49,12 @@ def test_held_out_rows_are_one_in_k_and_never_trained_on(n, one_in, batch_size, 
 
 
 def test_held_out_rows_of_periodic_data_are_of_all_kinds():
-    held_out = torch.cat(list(RowBatches(Rows(np.arange(1000.0)[:, None] % 10), 64, 0, 10).validation()))
+    held_out = torch.cat(list(RowBatches(rows_of(np.arange(1000.0)[:, None] % 10), 64, 0, 10).validation()))
     assert sorted(set(held_out.flatten().tolist())) == list(range(10))
 
 
 def test_an_epoch_can_be_entered_in_its_middle():
-    batches = RowBatches(Rows(DATA), 5, 0)
+    batches = RowBatches(rows_of(DATA), 5, 0)
     whole = list(batches.epoch(3))
     for first in range(len(whole)):
         for late, expected in zip(batches.epoch(3, first), whole[first:], strict=True):
@@ -78,9 +78,9 @@ def sources(tmp_path):
 
 
 def test_all_sources_give_the_same_rows(tmp_path):
-    expected = list(RowBatches(Rows(DATA), 5, 0).epoch(0))
+    expected = list(RowBatches(rows_of(DATA), 5, 0).epoch(0))
     for name, source in sources(tmp_path).items():
-        rows = Rows(source)
+        rows = rows_of(source)
         assert torch.equal(torch.cat(list(rows.blocks(4))).double(), torch.tensor(DATA)), name
         for batch, wanted in zip(RowBatches(rows, 5, 0).epoch(0), expected, strict=True):
             assert torch.equal(batch.double(), wanted), name
@@ -89,7 +89,7 @@ def test_all_sources_give_the_same_rows(tmp_path):
 def test_reading_copies_only_what_is_read(tmp_path):
     """A batch does not share the memory of the file."""
     np.save(tmp_path / "rows.npy", DATA)
-    rows = Rows(tmp_path / "rows.npy")
+    rows = rows_of(tmp_path / "rows.npy")
     batch = rows.read(slice(0, 2))
     batch.zero_()
     assert rows.read(slice(0, 2)).sum() > 0
@@ -129,7 +129,7 @@ def test_samplers_are_told_the_epoch():
 
 def test_rows_of_a_tensor_are_a_copy():
     tensor = torch.tensor(DATA)
-    Rows(tensor).read(slice(0, 3)).zero_()
+    rows_of(tensor).read(slice(0, 3)).zero_()
     assert tensor[1].sum() > 0
 
 
@@ -145,14 +145,14 @@ def test_a_bad_row_is_named(bad, index):
     data = DATA.copy()
     data[7, 1] = bad
     with pytest.raises(ValueError, match="row 7 holds NaN or infinite"):
-        Rows(data).read(index)
+        rows_of(data).read(index)
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         (np.zeros(3), r"shape \(n, d\).*got \(3,\)"),
-        (np.zeros((0, 3)), r"at least 1, got \(0, 3\)"),
+        (np.zeros((0, 3)), "has no rows; at least 1 is needed"),
         (np.array([["a"]]), r"real numbers, got <U1"),
         (torch.zeros(2, 2, dtype=torch.complex64), r"real numbers, got torch.complex64"),
         (np.zeros((2, 2), dtype=complex), r"real numbers, got complex128"),
@@ -160,16 +160,16 @@ def test_a_bad_row_is_named(bad, index):
 )
 def test_rows_refuse(source, message):
     with pytest.raises(ValueError, match=message):
-        Rows(source)
+        rows_of(source)
 
 
 def test_holding_out_everything_is_refused():
     # One row in a group of two: the seed decides whether it is the one held out, and 0 decides so.
     with pytest.raises(ValueError, match="1 of 1 are held out"):
-        RowBatches(Rows(DATA[:1]), 5, 0, 2)
+        RowBatches(rows_of(DATA[:1]), 5, 0, 2)
 
 
 def test_pickles_are_not_read(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="Python objects"):
-        Rows(tmp_path / "objects.npy")
+        rows_of(tmp_path / "objects.npy")

@@ -11,8 +11,8 @@ import pytest
 from pyod_quadric import QuadricDetector
 from pyod_quadric.cli.main import main
 from pyod_quadric.data.batches import RowBatches
-from pyod_quadric.data.rows import Rows
-from pyod_quadric.data.sources import open_paths
+from pyod_quadric.data.files import open_rows
+from pyod_quadric.data.rows import rows_of
 
 pyarrow = pytest.importorskip("pyarrow")
 NAMES = list("abcd")
@@ -31,9 +31,9 @@ def test_what_is_missing_among_integers_is_not_a_number(dtype, tmp_path):
     frame.iloc[7, 2] = pandas.NA
     frame = frame.rename(columns={"c": "c.d"})
     frame.to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(ValueError, match="row 7 holds NaN"):
+    with pytest.raises(ValueError, match=r"row 7 of .* holds NaN"):
         QuadricDetector().fit(tmp_path / "rows.parquet")
-    found = np.asarray(open_paths([tmp_path / "rows.parquet"]))
+    found = np.asarray(open_rows(tmp_path / "rows.parquet"))
     np.testing.assert_array_equal(found, frame.to_numpy(np.float64, na_value=np.nan))
 
 
@@ -41,8 +41,8 @@ def test_what_is_missing_among_integers_is_not_a_number(dtype, tmp_path):
 def test_numbers_of_all_kinds(dtype, tmp_path):
     frame = (3 * FRAME).clip(lower=0).astype(dtype)
     frame.to_parquet(tmp_path / "rows.parquet")
-    source = open_paths([tmp_path / "rows.parquet"])
-    assert source.dtype == (dtype if np.issubdtype(dtype, np.floating) else np.float64)
+    source = open_rows(tmp_path / "rows.parquet")
+    assert source.dtype == (np.float32 if np.issubdtype(dtype, np.floating) else np.float64)
     np.testing.assert_array_equal(np.asarray(source), frame.to_numpy())
     found = QuadricDetector().fit(tmp_path / "rows.parquet")
     np.testing.assert_array_equal(found.decision_scores_, QuadricDetector().fit(frame.to_numpy()).decision_scores_)
@@ -73,7 +73,7 @@ def test_columns_of_a_model_are_found_by_their_names(tmp_path, scored):
     FRAME.assign(id=1.0)[["id", *NAMES[::-1]]].to_parquet(tmp_path / "rows.parquet")
     np.testing.assert_array_equal(detector.decision_function(tmp_path / "rows.parquet"), scored)
     FRAME[["a", "b"]].to_parquet(tmp_path / "few.parquet")
-    with pytest.raises(ValueError, match="lacks the columns c, d, which are needed; its columns: a, b"):
+    with pytest.raises(ValueError, match="lacks c, d, which the model was fitted to; its columns: a, b"):
         detector.decision_function(tmp_path / "few.parquet")
 
 
@@ -116,13 +116,13 @@ def test_lists_of_different_lengths_are_refused(tmp_path):
 @pytest.mark.parametrize(("column", "kind"), [("text", "string"), (pandas.Timestamp("2026-01-01"), "timestamp")])
 def test_columns_that_are_no_numbers_are_named(column, kind, tmp_path):
     FRAME.assign(e=column).to_parquet(tmp_path / "rows.parquet")
-    with pytest.raises(ValueError, match=rf"rows\.parquet cannot be read: the column e holds .*{kind}.*, not numbers"):
+    with pytest.raises(ValueError, match=rf"the column e of .*rows\.parquet holds .*{kind}.*, not numbers"):
         QuadricDetector().fit(tmp_path / "rows.parquet")
 
 
 def test_a_file_that_has_changed_is_noticed(tmp_path):
     FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
-    rows = Rows(tmp_path / "rows.parquet")
+    rows = rows_of(tmp_path / "rows.parquet")
     rows.read(slice(5))
     (2 * FRAME).assign(e=0).to_parquet(tmp_path / "rows.parquet", row_group_size=50)
     with pytest.raises(OSError, match=r"row group 1 of .* has changed since it was opened"):
@@ -137,13 +137,13 @@ def test_many_shards_are_neither_open_nor_in_memory_at_once(tmp_path):
     n_open = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 15, limits[1]))
     try:
-        rows = Rows(tmp_path)
+        rows = rows_of(tmp_path)
         for _ in rows.blocks(100):
             pass
         assert np.array_equal(rows.read(np.array([3599, 0])), FRAME.to_numpy()[[-1, 0]])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    kept = [part._decoded for part in rows._source._parts if part._decoded is not None]
+    kept = [part for part in rows._source._parts if part._decoded is not None or part._metadata is not None]
     assert len(kept) == 1
 
 
@@ -157,8 +157,8 @@ def test_training_decodes_each_row_group_once_in_a_window(tmp_path, monkeypatch)
         pyarrow.parquet.ParquetFile, "read_row_group", lambda file, *args: decoded.append(args[0]) or read(file, *args)
     )
     settings = {"batch_size": 32, "seed": 3, "one_in": 4, "weights": np.linspace(0, 1, 600)}
-    expected = list(RowBatches(Rows(tmp_path / "rows.npy"), **settings).epoch(1, first=2))
-    found = list(RowBatches(Rows(tmp_path / "rows.parquet"), **settings).epoch(1, first=2))
+    expected = list(RowBatches(rows_of(tmp_path / "rows.npy"), **settings).epoch(1, first=2))
+    found = list(RowBatches(rows_of(tmp_path / "rows.parquet"), **settings).epoch(1, first=2))
     assert sorted(decoded) == list(range(6))
     assert len(found) == len(expected) > 5
     for batch, wanted in zip(found, expected, strict=True):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.data.stream import Reservoir
 
 
@@ -14,7 +14,7 @@ def streamed(n, sizes, capacity, seed=0, window=None):
     place = 0
     while place < n:
         size = sizes[place % len(sizes)]
-        reservoir = reservoir.with_rows(Rows(rows[place : place + size]))
+        reservoir = reservoir.with_rows(rows_of(rows[place : place + size]))
         place += size
     return reservoir
 
@@ -41,12 +41,12 @@ def test_it_is_uniform():
 
 def test_it_tells_when_a_tenth_is_new():
     reservoir = streamed(100, [10], 50).used()
-    assert not reservoir.with_rows(Rows(np.zeros((9, 1)))).has_grown()
-    assert reservoir.with_rows(Rows(np.zeros((10, 1)))).has_grown()
+    assert not reservoir.with_rows(rows_of(np.zeros((9, 1)))).has_grown()
+    assert reservoir.with_rows(rows_of(np.zeros((10, 1)))).has_grown()
 
 
 def test_nothing_is_lost_in_a_wider_type():
-    reservoir = Reservoir(0).with_rows(Rows(np.ones((2, 1), np.float32))).with_rows(Rows(np.full((1, 1), 0.1)))
+    reservoir = Reservoir(0).with_rows(rows_of(np.ones((2, 1), np.float32))).with_rows(rows_of(np.full((1, 1), 0.1)))
     assert reservoir.sample()[-1, 0] == 0.1
     with pytest.raises(ValueError, match="no rows"):
         Reservoir(0).sample()
@@ -60,5 +60,5 @@ def test_a_window_holds_the_latest_rows(n, sizes, window):
 
 def test_a_window_tells_when_a_tenth_of_it_is_new():
     reservoir = streamed(1000, [10], 5, window=100).used()
-    assert not reservoir.with_rows(Rows(np.zeros((9, 1)))).has_grown()
-    assert reservoir.with_rows(Rows(np.zeros((10, 1)))).has_grown()
+    assert not reservoir.with_rows(rows_of(np.zeros((9, 1)))).has_grown()
+    assert reservoir.with_rows(rows_of(np.zeros((10, 1)))).has_grown()

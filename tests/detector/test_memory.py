@@ -11,11 +11,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 
 TRAINING = """
 from pyod_quadric import TrainingOptions, fit_working_coordinates, random_quadrics, train
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 
 train(small, random_quadrics(1, 128, torch.Generator()), TrainingOptions(epoch_num=1))  # whatever is allocated once
 allow(resource.RLIMIT_DATA, "VmData")
-rows = Rows(path)
+rows = rows_of(path)
 working = fit_working_coordinates(lambda: rows.blocks(4096))
 options = TrainingOptions(epoch_num=1, validation_fraction=0.1)
 trained = train(path, random_quadrics(1, 128, torch.Generator()), options, working)

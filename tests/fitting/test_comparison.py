@@ -8,7 +8,7 @@ import torch
 
 from pyod_quadric import Quadrics, TrainingOptions, compare_constraints, random_quadrics, second_order_distance
 from pyod_quadric.data.batches import RowBatches, held_out_indices
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.fitting.comparison import constraint_run
 from pyod_quadric.geometry.frames import gram, orthonormality_error, polar
 from pyod_quadric.geometry.packing import unpack
@@ -51,7 +51,7 @@ def test_agreement_and_rates_are_those_of_the_scores():
 
 def test_a_run_measures_held_out_rows():
     cloud, start = torus(), random_quadrics(2, 4, torch.Generator().manual_seed(1), torch.float64)
-    run = constraint_run(Rows(cloud), start, TrainingOptions(epoch_num=2, batch_size=64, seed=7))
+    run = constraint_run(rows_of(cloud), start, TrainingOptions(epoch_num=2, batch_size=64, seed=7))
     held_out = cloud[held_out_indices(600, 10, 7)]
     assert run.losses[0] == pytest.approx(float(second_order_distance(held_out, start).mean()))
     assert run.losses[-1] == pytest.approx(float(second_order_distance(held_out, run.quadrics).mean()))
@@ -61,7 +61,7 @@ def test_a_run_measures_held_out_rows():
 @pytest.mark.parametrize(("n_rows", "one_in"), [(600, 10), (7, 3), (20, 7), (3, 2)])
 @pytest.mark.parametrize("seed", [0, 1, 42])
 def test_held_out_indices_are_those_of_the_batches(n_rows, one_in, seed):
-    rows = Rows(np.arange(float(n_rows))[:, None])
+    rows = rows_of(np.arange(float(n_rows))[:, None])
     expected = torch.cat([torch.empty(0, 1), *RowBatches(rows, 4, seed, one_in).validation()])[:, 0]
     np.testing.assert_array_equal(held_out_indices(n_rows, one_in, seed), expected)
 

@@ -8,7 +8,7 @@ import torch
 
 from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train
 from pyod_quadric.data.batches import RowBatches
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.fitting import folds
 from pyod_quadric.fitting.fit import fit_model
 from pyod_quadric.parameters import Parameters
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def fitted(rows, **options):
-    return fit_model(Rows(rows), Parameters(**options), CPU)
+    return fit_model(rows_of(rows), Parameters(**options), CPU)
 
 
 def sphere(n=400, d=4, noise=0.03, seed=0):
@@ -226,7 +226,7 @@ def test_training_does_not_see_rows_without_weight():
 def test_weights_are_shares_of_epochs():
     rows = np.arange(400.0)[:, None]
     weights = np.repeat([1.0, 0.25], 200)
-    batches = RowBatches(Rows(rows), 32, seed=0, weights=weights)
+    batches = RowBatches(rows_of(rows), 32, seed=0, weights=weights)
     seen = np.concatenate([np.concatenate(list(batches.epoch(epoch)))[:, 0] for epoch in range(40)]).astype(int)
     counts = np.bincount(seen, minlength=400)
     assert (counts[:200] == 40).all()

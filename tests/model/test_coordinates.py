@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric import Quadrics
-from pyod_quadric.data.rows import LoaderRows, Rows, normalized
+from pyod_quadric.data.rows import LoaderRows, normalized, rows_of
 from pyod_quadric.model.coordinates import fit_working_coordinates
 from pyod_quadric.model.moments import Moments
 from tests.support.strategies import ISOMETRY_KINDS, integers, isometries
@@ -72,7 +72,7 @@ def test_normalization_divides_rows_by_their_norms():
     rows = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert normalized(rows).tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0, 0]]
     cloud = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
-    np.testing.assert_array_equal(Rows(cloud).normalized().read(slice(None)), normalized(cloud))
+    np.testing.assert_array_equal(rows_of(cloud).normalized().read(slice(None)), normalized(cloud))
     np.testing.assert_array_equal(
         torch.cat(list(LoaderRows([cloud[:20], cloud[20:]]).normalized().blocks(7))), normalized(cloud)
     )

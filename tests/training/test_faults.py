@@ -32,9 +32,14 @@ def limited_size(path, n_bytes=1000):
 
 @contextmanager
 def full_disk(path):
-    """Lead what is written beside the file to the device that is always full."""
-    path.with_name(path.name + ".writing").symlink_to("/dev/full")
-    yield
+    """Let nothing come to the disk."""
+
+    def flushed(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", flushed)
+        yield
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.data.batches import RowBatches
-from pyod_quadric.data.rows import Rows
+from pyod_quadric.data.rows import rows_of
 from pyod_quadric.model.coordinates import fit_working_coordinates
 from pyod_quadric.storage.checkpoints import read_checkpoint
 from pyod_quadric.training import loop
@@ -83,7 +83,7 @@ def test_early_stop_returns_the_best():
     losses = trained.history["held_out_loss"]
     assert len(losses) < 50
     assert np.argmin(losses) == len(losses) - 4
-    rows = torch.cat(list(RowBatches(Rows(cloud), 64, 0, 5).validation()))
+    rows = torch.cat(list(RowBatches(rows_of(cloud), 64, 0, 5).validation()))
     held_out = second_order_distance(rows, trained.quadrics).sum(dim=1).mean()
     assert float(held_out) == pytest.approx(min(losses))
 

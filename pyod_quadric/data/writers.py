@@ -1,0 +1,124 @@
+"""Columns of results in files, some rows at a time."""
+
+import csv
+from abc import ABC, abstractmethod
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from pyod_quadric.data.arrow import import_pyarrow
+
+
+class SupportsWrite(Protocol):
+    """What takes text."""
+
+    def write(self, text: str, /) -> object:
+        """Write some text."""
+
+
+class Writer(ABC):
+    """Where the columns of a result go."""
+
+    @abstractmethod
+    def write(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Write some rows."""
+
+    def close(self) -> None:  # noqa: B027, text has no end
+        """Write what is known only at the end; the file is closed elsewhere."""
+
+
+class CsvWriter(Writer):
+    """Columns as lines of text, after a line of names.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> file = io.StringIO()
+    >>> CsvWriter(file, ["row", "score"]).write({"row": np.array([0]), "score": np.array([0.5])})
+    >>> print(file.getvalue(), end="")
+    row,score
+    0,0.5
+    """
+
+    def __init__(self, file: SupportsWrite, names: list[str]) -> None:
+        self._writer = csv.writer(file, lineterminator="\n")
+        self._writer.writerow(names)
+
+    def write(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Write some rows."""
+        self._writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+class NpyWriter(Writer):
+    """One of the columns as an array (n,), whose length is written down at the end."""
+
+    def __init__(self, file: IO[bytes], name: str, dtype: DTypeLike) -> None:
+        self._file, self._name, self._dtype = file, name, np.dtype(dtype)
+        self._n_rows = 0
+        self._write_header()
+
+    def write(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Write some rows."""
+        values = columns[self._name].astype(self._dtype)
+        self._file.write(values.tobytes())
+        self._n_rows += len(values)
+
+    def close(self) -> None:
+        """Write down how many rows there are."""
+        self._file.seek(0)
+        self._write_header()
+
+    def _write_header(self) -> None:
+        # The format pads headers so that they keep their length while the array grows.
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._n_rows,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+class ParquetWriter(Writer):
+    """Columns of a ``.parquet`` file, one row group for each block."""
+
+    def __init__(self, file: IO[bytes], types: dict[str, DTypeLike]) -> None:
+        self._arrow = arrow = import_pyarrow("writing .parquet files")
+        kinds = {name: np.dtype(dtype) for name, dtype in types.items()}
+        fields = [(name, arrow.string() if kind.kind == "U" else arrow.from_numpy_dtype(kind)) for name, kind in kinds.items()]
+        self._schema = arrow.schema(fields)
+        self._writer = arrow.parquet.ParquetWriter(file, self._schema)
+
+    def write(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Write some rows."""
+        arrays = [self._arrow.array(columns[field.name], type=field.type) for field in self._schema]
+        self._writer.write_batch(self._arrow.record_batch(arrays, schema=self._schema))
+
+    def close(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+
+def writer_of(file: IO[bytes], suffix: str, types: dict[str, DTypeLike], npy: str) -> Writer:
+    """Return a writer of columns to an open file.
+
+    Parameters
+    ----------
+    file : binary file
+    suffix : {".csv", ".npy", ".parquet"}
+        The kind of file.
+    types : dict
+        The columns and their types.
+    npy : str
+        The column that a ``.npy`` file holds.
+    """
+    if suffix == ".csv":
+        return CsvWriter(_Encoded(file), list(types))
+    return NpyWriter(file, npy, types[npy]) if suffix == ".npy" else ParquetWriter(file, types)
+
+
+class _Encoded:
+    """Text on a binary file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        return self._file.write(text.encode())
