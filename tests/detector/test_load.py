@@ -14,10 +14,10 @@ import pytest
 from pyod_quadric import QuadricDetector
 
 N_THREADS, N_PROCESSES = 8, 4
-FIRST, LAST = 2_000, 10_000
-# What may still be kept after 2,000 calls. A leak of the scores would be 64 MB, one of an object a call 8,000 blocks of memory;
+FIRST, LAST = 1_000, 5_000
+# What may still be kept after 1,000 calls. A leak of the scores would be 32 MB, one of an object a call 4,000 blocks of memory;
 # what allocators keep, and the system in its large pages, and threads of other tests, is a part of that on any machine.
-N_SCORED, MOST_BYTES, MOST_BLOCKS = 1_000, 24_000_000, 2_000
+N_SCORED, MOST_BYTES, MOST_BLOCKS = 1_000, 12_000_000, 1_000
 
 IN_PROCESSES = """
 import sys
