@@ -1,5 +1,6 @@
 """The command line as a process: bounded memory, Ctrl-C, pipes."""
 
+import array
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from pyod_quadric import QuadricDetector
 from pyod_quadric.cli.main import run
+from tests.support.processes import HANGING
 
 COMMAND = [sys.executable, "-m", "pyod_quadric"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -74,21 +76,25 @@ def test_the_memory_of_score_does_not_grow_with_the_rows(tmp_path, model):
     assert np.load(tmp_path / "scores.npy").shape == (35_000,)
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def unread(pipe):
+    """Return how many bytes of what was written to a pipe nobody has read yet."""
+    import fcntl
+    import termios
+
+    number = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, number)
+    return number[0]
 
 
 def test_control_c_in_the_middle_of_score_leaves_no_half_file(tmp_path, model):
     process = start("score", model, "-", "--no-header", "--output", tmp_path / "scores.csv", stdin=subprocess.PIPE)
-    process.stdin.write(",".join(["1.5"] * 64) + "\n")  # and there might be more
+    process.stdin.write((",".join(["1.5"] * 64) + "\n") * 8192)  # 2 MB, more than is read before the output is opened
     process.stdin.flush()
-    wait_for(lambda: list(tmp_path.iterdir()))
-    time.sleep(0.2)
+    while unread(process.stdin):
+        time.sleep(0.02)
+    assert list(tmp_path.iterdir())  # it has begun, and waits for more
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANGING)
     assert (process.returncode, errors) == (130, "pyod-quadric: interrupted\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -99,7 +105,7 @@ def test_control_c_in_the_middle_of_training_leaves_no_half_file(tmp_path):
     process = start("fit", tmp_path / "rows.npy", "--output", tmp_path / "model", *options)
     assert process.stdout.readline().startswith("epoch 1: ")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANGING)
     assert (process.returncode, errors) == (130, "pyod-quadric: interrupted\n")
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npy"]
 
@@ -112,7 +118,7 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path, model):
         assert process.stdout.readline() == "row,score,label\n"
         row, score, _ = process.stdout.readline().split(",")
         process.stdout.close()
-        assert process.wait(60) == 141
+        assert process.wait(HANGING) == 141
         assert process.stderr.read() == ""
     assert row == "0"
     np.testing.assert_allclose(float(score), QuadricDetector.load(model).decision_function(np.full((1, 64), 1.5)))

@@ -5,7 +5,7 @@ import pyarrow
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -14,6 +14,7 @@ from pyod_quadric.cli.inputs import checked_blocks, kept_rows
 from pyod_quadric.cli.outputs import open_writer, whole_file
 from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.files import open_rows, read_labels
+from tests.support.profiles import n_examples
 
 SHAPES = array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12)
 FINITE = {"allow_nan": False, "allow_infinity": False}
@@ -37,7 +38,7 @@ def scratch(tmp_path_factory):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
-@settings(max_examples=25)  # each writes a file
+@n_examples(25)  # each writes a file
 @given(st.data(), st.sampled_from(["C", "F"]), st.integers(1, 15))
 def test_blocks_are_the_rows(scratch, suffix, data, order, size):
     rows = data.draw(arrays(np.float64, SHAPES, elements=st.floats(**FINITE)))
@@ -53,7 +54,7 @@ def test_blocks_are_the_rows(scratch, suffix, data, order, size):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
-@settings(max_examples=25)  # each writes a file
+@n_examples(25)  # each writes a file
 @given(st.data())
 def test_rows_that_are_not_finite_are_left_out(scratch, suffix, data):
     rows = data.draw(arrays(np.float64, SHAPES, elements=st.floats(width=64)))
@@ -71,7 +72,7 @@ def test_rows_that_are_not_finite_are_left_out(scratch, suffix, data):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
-@settings(max_examples=25)  # each writes a file
+@n_examples(25)  # each writes a file
 @given(st.lists(st.lists(st.floats(), max_size=6), max_size=4))
 def test_what_is_written_in_parts_is_read_as_a_whole(scratch, suffix, parts):
     path = scratch / f"written{suffix}"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, TensorDataset
 
@@ -13,6 +13,7 @@ from pyod_quadric.data.disk import NpyFile
 from pyod_quadric.data.files import open_rows
 from pyod_quadric.data.rows import LoaderRows, rows_of
 from pyod_quadric.data.sources import ArraySource, Shards, Subset
+from tests.support.profiles import n_examples
 
 DATA = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 
@@ -94,7 +95,7 @@ def test_sources_give_the_rows_of_the_array(make, tmp_path):
             assert torch.equal(block, wanted)
 
     @given(numbers=st.lists(st.integers(0, 59), max_size=9), start=st.integers(0, 60), length=st.integers(0, 60))
-    @settings(max_examples=20)
+    @n_examples(20)
     def check(numbers, start, length):
         numbers = np.array(numbers, dtype=np.int64)
         assert torch.equal(rows.read(numbers), expected.read(numbers))

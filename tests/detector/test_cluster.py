@@ -10,6 +10,7 @@ import pytest
 
 from pyod_quadric import QuadricDetector, cluster
 from pyod_quadric.cluster import MOST_MODELS, batch_scorer, score_dask
+from tests.support.processes import HANGING
 
 ROWS = np.random.default_rng(0).normal(size=(500, 6)) ** 3
 NAMES = list("abcdef")
@@ -123,20 +124,25 @@ def in_block(rows, scorer):
 
 def test_two_workers_read_the_model_once_each(detector, path):
     distributed = pytest.importorskip("distributed")
+    import dask
     import dask.array as da
 
     rows = da.from_array(ROWS, chunks=(25, 4))
     expected = np.concatenate([detector.decision_function(block) for block in np.split(ROWS, 20)])  # products round by size
     local = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-    with distributed.LocalCluster(**local) as workers, distributed.Client(workers) as client:
+    # Half a minute to answer is enough, but not on a machine with much else to do.
+    patience = dask.config.set({f"distributed.comm.timeouts.{name}": f"{HANGING}s" for name in ("connect", "tcp")})
+    with patience, distributed.LocalCluster(**local) as workers, distributed.Client(workers) as client:
         scores = score_dask(rows, path)
         assert scores.shape == (len(ROWS),)
         assert scores.dtype == np.float64
         np.testing.assert_array_equal(scores.compute(), expected)
         np.testing.assert_allclose(expected, detector.decision_function(ROWS), rtol=1e-12)
-        # 20 blocks in each of three rounds: whichever worker gets them, it has one model, the same one for all.
+        # One block for each worker, and 20 blocks in each of three rounds for whichever is free: it has one model for all.
+        first = list(client.run(in_block, ROWS[:25], batch_scorer(path)).values())
+        assert len({process for block in first for process in block[:, 1]}) == 2
         placed = rows.rechunk({1: -1}).map_blocks(in_block, batch_scorer(path), dtype=float, chunks=((25,) * 20, (3,)))
-        seen = np.concatenate([placed.compute() for _ in range(3)])
+        seen = np.concatenate([*(placed.compute() for _ in range(3)), *first])
         np.testing.assert_array_equal(seen[: len(ROWS), 0], expected)
         for process in np.unique(seen[:, 1]):
             assert process != os.getpid()

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from pyod_quadric import QuadricDetector
+from tests.support.profiles import n_examples
 from tests.support.strategies import ISOMETRY_KINDS, isometries
 
 # Relative, for all closed forms and short training: moments, eigenvectors and their distances lose about eight digits.
@@ -44,7 +45,7 @@ def assert_same(actual, expected, dtype=np.float64):
 
 @pytest.mark.parametrize("kind", ISOMETRY_KINDS)
 @given(cloud=bent_clouds(), data=st.data())
-@settings(max_examples=20)
+@n_examples(20)
 def test_isometries_do_not_change_default_scores(cloud, kind, data):
     isometry = data.draw(isometries(kind, cloud.shape[1]))
     assert_same(scores(cloud @ isometry.matrix.T + isometry.shift), scores(cloud))
@@ -52,21 +53,21 @@ def test_isometries_do_not_change_default_scores(cloud, kind, data):
 
 @pytest.mark.parametrize("options", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 @given(cloud=bent_clouds(), scale=st.sampled_from([1e-3, 1.0, 1e4]), data=st.data())
-@settings(max_examples=6)
+@n_examples(6)
 def test_similarities_do_not_change_scores(cloud, scale, options, data):
     isometry = data.draw(isometries("general", cloud.shape[1]))
     assert_same(scores(scale * (cloud @ isometry.matrix.T + isometry.shift), **options), scores(cloud, **options))
 
 
 @given(cloud=bent_clouds(), data=st.data())
-@settings(max_examples=10)
+@n_examples(10)
 def test_the_order_of_columns_does_not_change_scores(cloud, data):
     order = data.draw(st.permutations(range(cloud.shape[1])))
     assert_same(scores(cloud[:, order]), scores(cloud))
 
 
 @given(cloud=bent_clouds(), data=st.data())
-@settings(max_examples=10)
+@n_examples(10)
 def test_float32_is_as_close_as_its_rounding_allows(cloud, data):
     """Weighing rows in rounds amplifies rounding: of 80 rows typically to 3e-4 of the scores, at worst to a tenth."""
     isometry = data.draw(isometries("general", cloud.shape[1]))
@@ -77,7 +78,7 @@ def test_float32_is_as_close_as_its_rounding_allows(cloud, data):
 
 
 @given(seed=st.integers(0, 2**16), scale=st.sampled_from([1e-3, 1.0, 50.0]), data=st.data())
-@settings(max_examples=5)
+@n_examples(5)
 def test_normalised_rows_may_be_rotated_reflected_and_scaled(seed, scale, data):
     """Where "auto" normalises, the origin counts: everything but a shift is free."""
     d = 40

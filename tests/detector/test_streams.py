@@ -5,13 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pyod_quadric import QuadricDetector
 from tests.support.circle import TEST, TEST_Y, X, cloud
 from tests.support.files import assert_same, loaded, saved, state
+from tests.support.profiles import n_examples
 
 BOTH = np.concatenate([X, TEST])
 
@@ -49,7 +50,7 @@ def test_a_stream_is_fitted_like_its_rows_together():
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
-@settings(max_examples=5)
+@n_examples(5)
 def test_a_stream_may_begin_with_fewer_rows_than_a_fit_needs(sizes):
     chunks = np.split(X[:11], [cut for cut in np.cumsum(np.resize(sizes, 11)) if cut < 11])
     np.testing.assert_array_equal(streamed(chunks).decision_scores_, QuadricDetector().fit(X[:11]).decision_scores_)
@@ -125,7 +126,7 @@ def test_trained_streams_keep_no_checkpoints(tmp_path):
 
 
 @given(cuts=st.lists(st.integers(1, 349), max_size=3, unique=True), window=st.integers(40, 500))
-@settings(max_examples=8)
+@n_examples(8)
 def test_a_window_is_fitted_like_the_latest_rows(cuts, window):
     stream = streamed(np.split(BOTH[:350], sorted(cuts)), window=window)
     stream.partial_fit(BOTH[350:])  # a tenth of the window, at least

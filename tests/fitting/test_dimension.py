@@ -3,12 +3,14 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pyod_quadric import Spectrum, principal_spectrum
 from pyod_quadric.plotting import plot_spectrum
 from tests.support import reference
+from tests.support.profiles import n_examples
+from tests.support.tolerances import rounding_of_wold_ratios
 
 
 def noisy_plane(dimension, d, n=150, seed=0, noise=0.05):
@@ -17,13 +19,16 @@ def noisy_plane(dimension, d, n=150, seed=0, noise=0.05):
 
 
 @given(seed=st.integers(0, 2**16), d=st.integers(2, 5))
-@settings(max_examples=10)
+@example(seed=10823, d=4)  # of one entry 1 minus the leverage is next to nothing
+@n_examples(10)
 def test_ratios_equal_their_definition(seed, d):
     rows = np.random.default_rng(seed).normal(size=(21, d)) * np.arange(1, d + 1) + 3
     folds = np.random.default_rng(0).permutation(np.arange(21) % 7)
-    # The divisor of a ratio may be next to nothing, so that rounding is a large part of it, but not of the reciprocal.
     found, expected = principal_spectrum(rows).wold_ratios, reference.wold_ratios(rows, folds)
-    np.testing.assert_allclose(1 / found, 1 / expected, rtol=1e-8, atol=1e-12)
+    tolerance = rounding_of_wold_ratios(rows, folds)
+    assume((tolerance < 1e-3 * expected).all())  # in 4 of 1000 draws an entry has a leverage of 1, where rounding decides
+    assert found.shape == expected.shape
+    assert (np.abs(found - expected) <= tolerance).all()
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 4])

@@ -6,11 +6,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.geometry.zero_sets import intersection_curve, zero_set
+from tests.support.profiles import n_examples
 from tests.support.strategies import integers, symmetric
 
 BOX = {2: torch.tensor([[-2.03, -2.01], [2.02, 2.05]]), 3: torch.tensor([[-2.03, -2.01, -2.07], [2.02, 2.05, 2.04]])}
@@ -31,7 +32,7 @@ spaces = pytest.mark.parametrize("d", [2, 3])
 
 
 @spaces
-@settings(max_examples=20)
+@n_examples(20)
 @given(data=st.data())
 def test_corners_lie_on_the_quadric(d, data):
     f = data.draw(single(d))
@@ -41,7 +42,7 @@ def test_corners_lie_on_the_quadric(d, data):
 
 
 @spaces
-@settings(max_examples=20)
+@n_examples(20)
 @given(data=st.data())
 def test_pieces_fit_together_inside_of_the_box(d, data):
     f = data.draw(single(d))
@@ -56,7 +57,7 @@ def test_pieces_fit_together_inside_of_the_box(d, data):
 
 
 @spaces
-@settings(max_examples=20)
+@n_examples(20)
 @given(data=st.data())
 def test_pieces_face_the_side_where_the_polynomial_grows(d, data):
     f = data.draw(single(d))

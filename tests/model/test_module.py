@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -21,6 +21,7 @@ from pyod_quadric.model import module
 from pyod_quadric.model.module import OPSET, exported
 from tests.support.circle import TEST, X
 from tests.support.elsewhere import DEVICE, Elsewhere
+from tests.support.profiles import n_examples
 from tests.support.runs import global_states
 
 # torch copies its own trees in a way that it warns of.
@@ -63,7 +64,7 @@ def test_modules_score_like_the_detector(score, distance, wide):
         np.testing.assert_allclose(scored(detector, test[:1]), scores[:1], rtol=1e-10)
 
 
-@settings(max_examples=40)
+@n_examples(40)
 @given(
     st.sampled_from([*itertools.product(SCORES, DISTANCE_FUNCTIONS, [True, False])]),
     arrays(np.float64, (3, 3), elements=st.floats(-1e200, 1e200)),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from sklearn.base import clone
@@ -19,6 +19,7 @@ from pyod_quadric.storage.container import FORMAT_VERSION
 from tests.support.circle import TEST, WAYS, X
 from tests.support.elsewhere import DEVICE, Elsewhere
 from tests.support.files import assert_same, content, loaded, saved, state
+from tests.support.profiles import n_examples
 from tests.support.runs import global_states
 from tests.support.thresholder import Thresholder
 
@@ -51,7 +52,7 @@ def fitted_detectors(draw):
         return fit(rows), test
 
 
-@settings(max_examples=20)
+@n_examples(20)
 @given(fitted_detectors())
 def test_everything_comes_back_bit_for_bit(drawn):
     fitted, test = drawn

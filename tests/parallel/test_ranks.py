@@ -11,6 +11,7 @@ import pytest
 
 from pyod_quadric import QuadricDetector
 from tests.support.distributed_fit import SETTINGS, data_of, trained, trained_with_checkpoints
+from tests.support.processes import HANGING
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +23,7 @@ def run(*arguments):
     store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     network = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform.startswith("linux") else {}  # whatever the name of the host means
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | store | network
-    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGING)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return finished.stdout
 

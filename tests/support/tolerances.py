@@ -45,3 +45,29 @@ def second_order_bounds(points: Tensor, quadrics: Quadrics, reach: Tensor | floa
     high = second_order_from(values.abs() + value_error, (gradient_norms - gradient_error).clamp(min=0), norms)
     slack = 1 + TOLERANCE[points.dtype]
     return low / slack, high * slack
+
+
+def rounding_of_wold_ratios(rows: np.ndarray, folds: np.ndarray) -> np.ndarray:
+    """Return what rounding may change in Wold's ratios (d - 1,), whichever way they are computed.
+
+    The numerator is a sum of r / q² over entries of held-out rows: r is what is left of the entry's square, q is 1 minus its
+    leverage, and r ≤ q s with the sum s of the row's squares. An entry of which q is next to nothing decides the ratio.
+
+    - r is a small rest of s and q of 1, so each loses a unit ε of the larger number: s ε in r, ε in q. In r / q² that makes
+      s ε / q² + 2 r ε / q³ ≤ 3 s ε / q². Least squares without the entry have the condition 1 / √q, and lose no more.
+    - The axes turn by an angle θ of ε over the gap between the variance of the last one that is taken and the next one, as
+      part of the largest variance. That changes r by 2 θ √(r s) and q by 2 θ √q, so r / q² by at most 6 θ s / q^1.5.
+
+    Decompositions in d dimensions lose about d units, and two ways to compute are compared, so ε is 2 d units at the most;
+    with factors of 3 and 6 for angles that are hardly ever the worst ones, 8 d units stand before both lines.
+    """
+    d = rows.shape[1]
+    left = np.cumsum(np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False)[::-1] ** 2)[:0:-1]
+    lost = np.zeros(d - 1)
+    for fold in np.unique(folds):
+        others = rows[folds != fold]
+        _, sizes, axes = np.linalg.svd(others - others.mean(axis=0), full_matrices=False)
+        gaps = -np.diff(sizes**2) / sizes[0] ** 2
+        q = np.cumsum(axes[::-1] ** 2, axis=0)[-2::-1]  # of 1, 2, ... axes, (d - 1, d)
+        lost += np.sum((rows[folds == fold] - others.mean(axis=0)) ** 2) * (q**-2 + q**-1.5 / gaps[:, None]).sum(axis=1)
+    return 8 * d * np.finfo(np.float64).eps * lost / left

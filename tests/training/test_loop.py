@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from pyod_quadric.storage.checkpoints import read_checkpoint
 from pyod_quadric.training import loop
 from pyod_quadric.training.loop import train
 from pyod_quadric.training.starts import random_quadrics, spectral_quadrics
+from tests.support.processes import HANGING
 from tests.support.runs import assert_same, global_states, interrupted, options, start, torus
 
 ROOT = Path(__file__).parents[2]
@@ -284,7 +286,7 @@ def test_a_shuffling_loader_goes_on_bit_for_bit(tmp_path):
 
 def test_checkpoints_are_written_by_the_clock(tmp_path, monkeypatch):
     clock = iter(range(0, 10**6, 40))  # 40 seconds a look
-    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))  # and nobody else's clock
     written = []
     monkeypatch.setattr(loop, "write_checkpoint", lambda path, state: written.append((state["epoch"], state["batch"])))
     train(torus(), start(), options(checkpoint=tmp_path / "run.ckpt", checkpoint_minutes=5))
@@ -295,7 +297,7 @@ def test_runs_killed_at_50_random_moments_end_bit_identical(tmp_path):
     """Real processes and real SIGKILLs; each run is killed once, goes on, and has lost nothing that it had said was written."""
     command = [sys.executable, "-m", "tests.support.killed_training", str(tmp_path), "50"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGING)
     assert finished.returncode == 0, finished.stderr
     runs = json.loads(finished.stdout)
     assert len(runs) == 50
