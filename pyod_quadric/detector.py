@@ -230,6 +230,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             100 that minimise squared values, orthonormal in their coefficients. Q-SUB: Q-FULL with 30, for fewer rows.
         **changes
             Parameters of :class:`QuadricDetector` to change, such as ``epoch_num``, about which the paper says nothing.
+            ``training_options`` are added to those of the variant.
 
         Examples
         --------
@@ -253,7 +254,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         }
         if variant not in variants:
             raise ValueError(f"variant must be one of {list(variants)}, got {variant!r}")
-        return cls(**(settings | variants[variant] | changes))
+        chosen = settings | variants[variant]
+        if "training_options" in changes and "training_options" in chosen:
+            changes["training_options"] = chosen["training_options"] | (changes["training_options"] or {})
+        return cls(**(chosen | changes))
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""

@@ -1,10 +1,10 @@
 """Settings of the whole test run."""
 
+import contextlib
 import importlib.util
 import os
 
 from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import providers
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "always")
 
@@ -20,7 +20,10 @@ settings.register_profile("explore", settings.get_profile("default"), **(always 
 settings.load_profile(PROFILE)
 if PROFILE != "explore":
     # Hypothesis also draws numbers that it reads in the modules loaded so far, which depend on the tests that ran before.
-    providers._get_local_constants = providers.Constants
+    with contextlib.suppress(ImportError):  # inside of hypothesis things move
+        from hypothesis.internal.conjecture import providers
+
+        providers._get_local_constants = providers.Constants
 
 # A program that needs a package which is not there everywhere; the tests that run it are skipped then.
 collect_ignore = [] if importlib.util.find_spec("suod") else ["support/in_workers.py"]

@@ -12,14 +12,14 @@ from pyod_quadric.cli.outputs import check_output
 from pyod_quadric.cli.parser import parameters_in
 from pyod_quadric.detector import QuadricDetector
 from pyod_quadric.parallel.group import process_group
-from pyod_quadric.parallel.ranks import on_first_rank, rank
+from pyod_quadric.parallel.ranks import on_first_rank, process_rank
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Fit, save, and print a summary; of several processes, the first one writes."""
     with process_group():
         on_first_rank(lambda: check_output(arguments.output, arguments.force, (arguments.input,)))
-        if rank() > 0:
+        if process_rank() > 0:
             arguments.quiet = True
         _fit(arguments)
 
@@ -33,7 +33,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     detector.fit(rows)
     seconds = time.monotonic() - started
     detector.set_params(verbose=0)
-    if rank() > 0:
+    if process_rank() > 0:
         return
     if Path(arguments.output).exists() and not arguments.force:  # since it was checked
         raise CommandError(f"{arguments.output} is there already; --force overwrites it")

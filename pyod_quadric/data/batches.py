@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric.data.rows import LoaderRows, Rows, first_of, rows_of
-from pyod_quadric.parallel.ranks import n_ranks, rank
+from pyod_quadric.parallel.ranks import n_ranks, process_rank
 
 # Blocks of batch_size rows that one window mixes.
 WINDOW_BLOCKS = 64
@@ -108,7 +108,7 @@ class RowBatches(Batches):
     def _read_together(self, batches: Sequence[tuple[NDArray[np.int64], tuple[int, ...]]]) -> Iterator[Tensor]:
         """Yield batches of those rows that take part; in each process its share of them, which may be none."""
         drawn = [numbers[_taking_part(numbers, self._weights, seed)] for numbers, seed in batches]
-        mine = [numbers[rank() :: n_ranks()] for numbers in drawn if len(numbers)]
+        mine = [numbers[process_rank() :: n_ranks()] for numbers in drawn if len(numbers)]
         if len(mine) == 1:
             yield self._rows.read(mine[0])
         elif mine:

@@ -19,7 +19,7 @@ from torch.utils.data import RandomSampler
 
 from pyod_quadric.data.files import open_rows
 from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape, no_rows, not_finite, rechunked
-from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, rank
+from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, process_rank
 
 N_COMPARED = 100  # rows by which processes see whether they have the same ones
 
@@ -212,7 +212,7 @@ def shares(n_rows: int, size: int) -> Iterator[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     size = min(size, -(-n_rows // n_ranks()))
-    for start in range(rank() * size, n_rows, n_ranks() * size):
+    for start in range(process_rank() * size, n_rows, n_ranks() * size):
         yield slice(start, min(start + size, n_rows))
 
 

@@ -45,7 +45,7 @@ def pack(matrices: Tensor) -> Tensor:
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2] or matrices.shape[-1] == 0:
         raise ValueError(f"pack needs square matrices of shape (..., d, d) with d >= 1, got {tuple(matrices.shape)}")
     d = matrices.shape[-1]
-    return matrices.flatten(-2).index_select(-1, upper_places(d, matrices.device)) * packing_weights(d, matrices)
+    return matrices.flatten(-2).index_select(-1, upper_indices(d, matrices.device)) * packing_factors(d, matrices)
 
 
 def unpack(packed: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ def unpack(packed: Tensor) -> Tensor:
             [0., 3.]])
     """
     d = features_of_packed_size(packed.shape[-1])
-    entries = packed / packing_weights(d, packed)
-    return entries.index_select(-1, packed_places(d, packed.device)).reshape(*packed.shape[:-1], d, d)
+    entries = packed / packing_factors(d, packed)
+    return entries.index_select(-1, packed_indices(d, packed.device)).reshape(*packed.shape[:-1], d, d)
 
 
 def pack_outer(points: Tensor) -> Tensor:
@@ -84,22 +84,22 @@ def pack_outer(points: Tensor) -> Tensor:
     """
     d = points.shape[1]
     row, column = torch.triu_indices(d, d, device=points.device).unbind()
-    return points.index_select(1, row) * points.index_select(1, column) * packing_weights(d, points)
+    return points.index_select(1, row) * points.index_select(1, column) * packing_factors(d, points)
 
 
-def packing_weights(n_features: int, like: Tensor) -> Tensor:
+def packing_factors(n_features: int, like: Tensor) -> Tensor:
     """Return what each packed entry is times its matrix entry: 1 on the diagonal, sqrt 2 off it; shape (P,)."""
     row, column = torch.triu_indices(n_features, n_features, device=like.device).unbind()
     return torch.full_like(row, 2, dtype=like.dtype).sqrt().masked_fill(row == column, 1)
 
 
-def upper_places(n_features: int, device: torch.device) -> Tensor:
+def upper_indices(n_features: int, device: torch.device) -> Tensor:
     """Return where each packed entry stands in the flattened matrix, shape (P,)."""
     row, column = torch.triu_indices(n_features, n_features, device=device).unbind()
     return row * n_features + column
 
 
-def packed_places(n_features: int, device: torch.device) -> Tensor:
+def packed_indices(n_features: int, device: torch.device) -> Tensor:
     """Return which packed entry stands at each place of the flattened matrix, shape (d²,)."""
     index = torch.arange(n_features, device=device)
     low, high = torch.minimum(index.unsqueeze(1), index), torch.maximum(index.unsqueeze(1), index)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pyod_quadric.geometry.frames import nearest_frame
-from pyod_quadric.geometry.packing import features_of_packed_size, pack, packed_size, packing_weights, unpack
+from pyod_quadric.geometry.packing import features_of_packed_size, pack, packed_size, packing_factors, unpack
 
 # Rows and numbers of one block of gradients: large enough for a fast matrix product, small enough that the block is
 # reduced to values and norms while it is still in the cache.
@@ -80,7 +80,7 @@ class Quadrics:
         if n_features < 1:
             raise ValueError("coefficients of polynomials in at least one variable have 3 or more columns, got 1")
         size = packed_size(n_features)
-        weights = packing_weights(n_features, coefficients)
+        weights = packing_factors(n_features, coefficients)
         return cls(
             quadratic=unpack(coefficients[:, :size] / weights),
             linear=coefficients[:, size:-1],
@@ -90,7 +90,7 @@ class Quadrics:
     def coefficients(self) -> Tensor:
         """Return the monomial coefficients v(f), shape (m, D); the inverse of :meth:`from_coefficients`."""
         # The coefficient of x_i x_j is 2 A_ij for i < j, and the packed entry sqrt 2 A_ij.
-        weights = packing_weights(self.n_features, self.quadratic)
+        weights = packing_factors(self.n_features, self.quadratic)
         return torch.cat([self.packed() * weights, self.linear, self.constant.unsqueeze(1)], dim=1)
 
     @property

@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pyod_quadric.geometry.packing import features_of_packed_size, pack_outer, packed_size, packing_weights, unpack
+from pyod_quadric.geometry.packing import features_of_packed_size, pack_outer, packed_size, packing_factors, unpack
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
 from pyod_quadric.model.moments import negligible_variance
 
@@ -132,7 +132,7 @@ def coefficient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
     """Return the quadrics with orthonormal coefficients and the smallest mean squared values, given the moments of φ."""
     d = features_of_packed_size(len(moments)) - 1
     # φ holds x_i x_j times sqrt 2 for i < j; the monomials do not.
-    weights = torch.cat([packing_weights(d, moments), moments.new_ones(d + 1)])
+    weights = torch.cat([packing_factors(d, moments), moments.new_ones(d + 1)])
     vectors = torch.linalg.eigh(moments / weights / weights[:, None]).eigenvectors
     return Quadrics.from_coefficients(vectors[:, :n_quadrics].T)
 

@@ -22,13 +22,13 @@ def n_ranks() -> int:
 
     Examples
     --------
-    >>> n_ranks(), rank()
+    >>> n_ranks(), process_rank()
     (1, 0)
     """
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def rank() -> int:
+def process_rank() -> int:
     """Return the number of this process, from 0 on."""
     return dist.get_rank() if n_ranks() > 1 else 0
 
@@ -67,7 +67,7 @@ def on_first_rank(function: Callable[[], T]) -> T:
     if n_ranks() == 1:
         return function()
     answer: list[Any] = [None, None]
-    if rank() == 0:
+    if process_rank() == 0:
         try:
             answer[0] = function()
         except Exception as error:  # all processes have to know, or they would wait for each other

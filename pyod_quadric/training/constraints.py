@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from pyod_quadric.geometry.frames import gram, nearest_frame, orthonormality_error
-from pyod_quadric.geometry.packing import packed_size, packing_weights, unpack
+from pyod_quadric.geometry.packing import packed_size, packing_factors, unpack
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.parameters import InnerProduct, OptimizerName, TrainingOptions
 from pyod_quadric.training.objective import Parts
@@ -39,7 +39,7 @@ class Constraint(ABC):
             self._packing = None
             frame, rest = quadrics.packed(), torch.cat([quadrics.linear, quadrics.constant[:, None]], dim=1)
         else:
-            self._packing = packing_weights(quadrics.n_features, quadrics.quadratic)  # monomial coefficient over packed entry
+            self._packing = packing_factors(quadrics.n_features, quadrics.quadratic)  # monomial coefficient over packed entry
             frame, rest = quadrics.coefficients(), quadrics.linear[:, :0]
         self.frame, rest = nearest_frame(frame, rest)  # (m, F), (m, R)
         self.rest = Parameter(rest, requires_grad=False)

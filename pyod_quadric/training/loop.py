@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from pyod_quadric.data.batches import LoaderBatches, PassBatches, RowBatches
+from pyod_quadric.data.batches import Batches, LoaderBatches, PassBatches, RowBatches
 from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, rows_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.parallel.devices import moved
-from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, rank, sum_over_ranks
+from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, process_rank, sum_over_ranks
 from pyod_quadric.parameters import TrainingOptions
 from pyod_quadric.storage.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.training.constraints import Constraint, constraint_for
@@ -199,7 +199,7 @@ class _Run:
         self.sums.zero_()
         bar.update()
         bar.set_postfix(loss=f"{loss:.4g}")
-        if self.options.verbose >= 2 and rank() == 0:
+        if self.options.verbose >= 2 and process_rank() == 0:
             print(f"epoch {self.epoch}: loss {loss:.5g}, held-out loss {held_out:.5g}, orthonormality error {error:.2g}")
 
     def _held_out_loss(self) -> float:
@@ -242,7 +242,7 @@ class _Run:
         if self.path is None:
             return
         self._check_divergence()
-        if rank() > 0:  # the first process writes for all
+        if process_rank() > 0:  # the first process writes for all
             return
         names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
@@ -298,9 +298,7 @@ def _rows(data: Data) -> Rows:
     return rows_of(data)
 
 
-def _batches(
-    data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None
-) -> RowBatches | LoaderBatches | PassBatches:
+def _batches(data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None) -> Batches:
     check_shared(None if _is_loader(data) else _rows(data))
     if isinstance(data, LoaderRows):
         _check_nothing_held_out(options)
@@ -341,5 +339,5 @@ def _fingerprint(
 
 
 def _progress(options: TrainingOptions) -> "tqdm[Any]":
-    hidden = options.verbose != 1 or rank() > 0
+    hidden = options.verbose != 1 or process_rank() > 0
     return tqdm(total=options.epoch_num, disable=hidden, unit="epoch", desc=f"quadrics, {options.constraint}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pyod_quadric.geometry.packing import packed_places, packing_weights, upper_places
+from pyod_quadric.geometry.packing import packed_indices, packing_factors, upper_indices
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, evaluate, half_gradient_buffer
 from pyod_quadric.parameters import Loss
 
@@ -116,8 +116,8 @@ class _Blocks:
         self.buffer = half_gradient_buffer(len(points) * self.width, points)
         self._matrices = points.new_empty(self.width, d, d)
         # 32-bit numbers, since what the gather reads competes with the matrices for the cache.
-        self._upper, self._places = upper_places(d, points.device).int(), packed_places(d, points.device).int()
-        self._weights = packing_weights(d, points)
+        self._upper, self._places = upper_indices(d, points.device).int(), packed_indices(d, points.device).int()
+        self._weights = packing_factors(d, points)
 
     def split(self, packed: Tensor, linear: Tensor, constant: Tensor) -> Iterator[Parts]:
         """Cut tensors of the shapes of a gradient into blocks."""

@@ -38,6 +38,8 @@ def test_variants_of_the_paper_differ():
     full, base = (QuadricDetector.from_paper(variant).get_params() for variant in ("full", "base"))
     assert {name for name in full if full[name] != base[name]} == {"inner_product", "training_options"}
     assert (base["inner_product"], base["training_options"]) == ("coefficient", {"loss": "squared_algebraic"})
+    added = QuadricDetector.from_paper("base", training_options={"momentum": 0.5}).training_options
+    assert added == {"loss": "squared_algebraic", "momentum": 0.5}
     with pytest.raises(ValueError, match=r"variant must be one of \['full', 'base', 'sub'\], got 'best'"):
         QuadricDetector.from_paper("best")
 
