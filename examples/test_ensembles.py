@@ -48,7 +48,7 @@ def test_ensemble_models_example(capsys):
 
 def test_penalty_and_manifold_agree(tmp_path, capsys):
     picture = tmp_path / "picture.png"
-    found, combined = penalty_vs_manifold_example.main(picture, n=400, epoch_num=10)
+    found, combined = penalty_vs_manifold_example.main(picture, epoch_num=20)
     assert found.rank_correlation > 0.4
     assert min([combined, *found.roc_auc.values()]) > 0.8
     assert found.runs["stiefel"].errors[-1] < 1e-5 < found.runs["penalty"].errors[-1]

@@ -9,7 +9,8 @@ import pyarrow
 import pyarrow.csv
 import pytest
 
-from pyod_quadric.cli.main import COMMANDS, main
+from pyod_quadric.cli.main import main
+from pyod_quadric.cli.parser import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -310,7 +310,7 @@ def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
 def checked_shape(shape: tuple[int, ...], origin: str | None = None) -> tuple[int, int]:
     """Return a shape that is one of rows, or raise a ValueError."""
     if len(shape) != 2 or shape[1] == 0:
-        raise ValueError(f"{origin or 'rows'} must hold rows of shape (n, d) with d at least 1, got {tuple(shape)}")
+        raise ValueError(f"{origin or 'the array'} must hold rows of shape (n, d) with d at least 1, got {tuple(shape)}")
     return int(shape[0]), int(shape[1])
 
 

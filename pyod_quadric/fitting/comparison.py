@@ -18,6 +18,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
+from pyod_quadric.allowed import Nothing, Whole, Words, checked
 from pyod_quadric.data.batches import held_out_indices
 from pyod_quadric.data.rows import Rows, rows_of
 from pyod_quadric.fitting.components import auto_components
@@ -177,6 +178,7 @@ def compare_constraints(
     rows = rows_of(X)
     truth = None if labels is None else _zeros_and_ones(labels, rows.n_rows)
     seed = int(random_state)
+    n_components = checked("n_components", n_components, (Words("auto"), Whole(1), Nothing()))
     held_out = held_out_indices(rows.n_rows, ONE_IN, seed)
     fitted = np.setdiff1d(np.arange(rows.n_rows), held_out)
     if not len(held_out) or len(fitted) < 3:

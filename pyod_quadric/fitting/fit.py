@@ -48,6 +48,7 @@ def fit_model(rows: Rows, parameters: Parameters, device: torch.device, seed: in
     Examples
     --------
     >>> import numpy as np, torch
+    >>> from pyod_quadric.data.rows import rows_of
     >>> angle = np.linspace(0, 6, 200)
     >>> circle = rows_of(np.stack([np.cos(angle), np.sin(angle)], axis=1))
     >>> model = fit_model(circle, Parameters(), torch.device("cpu")).model

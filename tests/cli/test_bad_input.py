@@ -236,8 +236,11 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
         ("fit rows.npy -o x --device nonsense", "device must be"),
         ("fit rows.npy -o x --epoch-num 1 --patience 2", "patience watches the held-out loss"),
         ("compare few.npy", "20 rows or more are needed"),
-        ("compare rows.npy --lr -1", "lr must be positive"),
-        ("compare rows.npy --n-components 0.5", "--n-components must be a whole number"),
+        ("compare rows.npy --lr -1", "lr must be a number above 0"),
+        (
+            "compare rows.npy --n-components 0.5",
+            "n_components must be 'auto', or a whole number of 1 or more, or None; got 0.5",
+        ),
         ("compare rows.npy --labels labels.npy", "labels must be 1 for outliers and 0 for others"),
         ("compare rows.npy --labels few.npy", "few.npy must hold labels of shape (n,)"),
         ("explain model rows.npy --rows 60", "rows.npy has 60 rows, 0 to 59, so there is no row 60"),

@@ -367,10 +367,10 @@ def test_options_refuse(changes, message):
 def test_training_refuses():
     with pytest.raises(ValueError, match=r"from 1 to d \(d \+ 1\) / 2 = 3 for d = 2 features"):
         random_quadrics(4, 2, torch.Generator())
-    with pytest.raises(ValueError, match="n and d at least 1"):
+    with pytest.raises(ValueError, match="has no rows; at least 1 is needed"):
         train(np.zeros((0, 4)), start(), options())
     for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)"), ([torus()[0]], r"\(4,\)")):
-        with pytest.raises(ValueError, match=rf"rows must have shape \(n, d\) .*got {shape}"):
+        with pytest.raises(ValueError, match=rf"must hold rows of shape \(n, d\) .*got {shape}"):
             train(listed, start(), options())
     with pytest.raises(ValueError, match="inhomogeneous"):
         train([[1.0, 2.0, 3.0, 4.0], [5.0]], start(), options())
