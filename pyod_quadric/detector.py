@@ -37,6 +37,7 @@ from pyod_quadric.parameters import (
     OptimizerName,
     Parameters,
     Score,
+    TrainingOptions,
     declarations,
 )
 from pyod_quadric.storage.atomic import write_atomically
@@ -411,7 +412,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         stream: Reservoir | None = getattr(self, "_stream", None)
         if sample and stream is None:
             stream = self._continued_stream()
-        here = {"device": "cpu" if self.device == "cpu" else None, "training_options": self._without_checkpoint()}
+        here = {"device": "cpu" if self.device == "cpu" else None, **self._without_checkpoint()}
         state = self._state(None if sample is False else stream)
         write_atomically(Path(path), [to_bytes(state, self.get_params(deep=False) | here)])
 
@@ -558,11 +559,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if not is_due:
             return
         self._stream = self._stream.used()
-        # A checkpoint belongs to one fit, and here are many short ones.
-        rare = self._without_checkpoint()
-        if rare != self.training_options:
+        changes = self._without_checkpoint()  # which belongs to one fit, and here are many short ones
+        if changes:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
-        self._fit(rows_of(self._stream.sample()), replace(parameters, training_options=rare))
+        self._fit(rows_of(self._stream.sample()), replace(parameters, **changes))
 
     def _continued_stream(self) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
@@ -575,10 +575,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             return stream.with_rows(rows_of(earlier.sample())).used()
         return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
 
-    def _without_checkpoint(self) -> dict[str, Any] | None:
-        """Return the options of training without what belongs to this machine; None if nothing is left."""
-        rare = {name: value for name, value in (self.training_options or {}).items() if name not in CHECKPOINT_OPTIONS}
-        return rare if rare or self.training_options == {} else None
+    def _without_checkpoint(self) -> dict[str, Any]:
+        """Return the parameters that change if training keeps no checkpoint; it may have been all that asked for training."""
+        given = self.training_options or {}
+        rare = {name: value for name, value in given.items() if name not in CHECKPOINT_OPTIONS}
+        if rare == given:
+            return {}
+        n_epochs = TrainingOptions().epoch_num if self.epoch_num is None else self.epoch_num
+        return {"training_options": rare or None, "epoch_num": n_epochs}
 
     def _training_rows(self) -> Rows:
         if not hasattr(self, "_rows"):

@@ -3,6 +3,8 @@
 import ast
 import importlib
 import importlib.metadata
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -101,6 +103,18 @@ def test_promised_paths_exist():
     for path in ("model.Model", "export.ScoreModule", "similarity.RobustSimilarity", "training.train", "plotting.plot_scores"):
         module, _, name = path.partition(".")
         assert hasattr(importlib.import_module(f"pyod_quadric.{module}"), name), path
+
+
+def test_packages_are_imported_when_they_are_needed():
+    lines = [
+        "import sys, pyod_quadric",
+        "assert not {'torch', 'pyod', 'sklearn', 'scipy', 'numpy'} & set(sys.modules)",
+        "detector = pyod_quadric.QuadricDetector().fit([[0.0, 1.0], [1.0, 0.5], [2.0, 2.0], [3.0, 1.0]])",
+        "assert not {'geoopt', 'dask', 'pyod_quadric.plotting', 'pyod_quadric.similarity'} & set(sys.modules)",
+        "print(len(detector.decision_scores_))",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert done.stdout == "4\n", done.stderr
 
 
 def test_type_checkers_see_the_public_names():

@@ -155,6 +155,13 @@ def test_fitted_on_a_device_and_loaded_on_a_cpu():
     assert loaded(saved(fitted)).device is None
 
 
+def test_who_asked_for_training_by_a_checkpoint_alone_still_asks(tmp_path):
+    fitted = QuadricDetector(training_options={"checkpoint": tmp_path / "run.ckpt"}, n_quadrics=1).fit(X)
+    again = loaded(saved(fitted))
+    assert (again.training_options, again.epoch_num) == (None, 20)
+    np.testing.assert_array_equal(clone(again).fit(X).decision_scores_, fitted.decision_scores_)
+
+
 def test_checkpoints_are_not_of_the_file(tmp_path):
     fitted = QuadricDetector(epoch_num=1, training_options={"checkpoint": tmp_path / "run.ckpt"}, n_quadrics=1).fit(X)
     assert loaded(saved(fitted)).get_params() == fitted.get_params() | {"training_options": None}
