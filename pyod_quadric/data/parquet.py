@@ -1,7 +1,8 @@
 """Parquet files as rows: columns of numbers, or one column of lists of numbers, as embeddings often are.
 
-A pass takes pages as they come, and rows here and there are taken from one row group at a time. ``pyarrow.dataset`` serves
-neither better: by default it reads ahead into ten times the memory, and without that it is slower, and needs twice as much.
+A pass takes pages as they come (before pyarrow 24 it holds a row group), and rows here and there are taken from one row group
+at a time. ``pyarrow.dataset`` serves neither better: by default it reads ahead into ten times the memory, and without that it
+is slower, and needs twice as much.
 """
 
 from collections.abc import Iterator

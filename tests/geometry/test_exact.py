@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pyod_quadric import Quadrics, geometric_distance
 from tests.support import reference
+from tests.support.profiles import n_examples
 from tests.support.strategies import ISOMETRY_KINDS, cases, integers, isometries
 from tests.support.tolerances import DTYPES, assert_close
 
@@ -117,6 +118,7 @@ def test_generic_distances_equal_the_best_stationary_point(case):
 
 @pytest.mark.parametrize("kind", ISOMETRY_KINDS)
 @given(data=st.data(), case=cases())
+@n_examples(30)
 def test_geometric_distance_is_equivariant(case, kind, data):
     points, quadrics = case.tensors(torch.float64)
     matrix, shift = data.draw(isometries(kind, quadrics.n_features)).tensors(torch.float64)
