@@ -57,8 +57,9 @@ def run() -> None:
     """Run the command of this process, and end it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exception, so that no half file is left
     code = main()
-    if code == INTERRUPTED:
-        # A thread of pyarrow may still wait for the standard input, and Python would abort when it takes that away from it.
+    # Threads that are still there would make Python abort when it takes itself apart: one of pyarrow that waits for the standard
+    # input after an interruption, or one of gloo that has not let go of its last tensor (pytorch/pytorch#179291).
+    if code == INTERRUPTED or os.environ.get("WORLD_SIZE", "1") != "1":
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         sys.stderr.flush()
