@@ -57,7 +57,7 @@ def run() -> None:
     """Run the command of this process, and end it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exception, so that no half file is left
     code = main()
-    # Threads that are still there would make Python abort when it takes itself apart: one of pyarrow that waits for the standard
+    # Threads that are still there would make Python abort at its end: one of pyarrow that waits for the standard
     # input after an interruption, or one of gloo that has not let go of its last tensor (pytorch/pytorch#179291).
     if code == INTERRUPTED or os.environ.get("WORLD_SIZE", "1") != "1":
         with contextlib.suppress(OSError):
