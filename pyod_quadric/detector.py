@@ -13,16 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from pyod.models.base import BaseDetector
+from scipy.stats import false_discovery_control
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
 from pyod_quadric._version import __version__
-from pyod_quadric.allowed import Whole, checked
+from pyod_quadric.allowed import Number, Whole, checked
+from pyod_quadric.data.groups import group_keys
 from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
 from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import fit_model
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
+from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, posterior_of
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
@@ -49,12 +52,15 @@ ATTRIBUTES = {
     "decision_scores": "decision_scores_",
     "labels": "labels_",
     "row_weights": "row_weights_",
+    "groups": "groups_",
     "threshold": "threshold_",
     "mean_score": "_mu",
     "std_score": "_sigma",
     "history": "history_",
     "versions": "versions_",
 }
+MOST_COMPARED = 1000  # training rows, to see whether all score alike
+RATE = (Number(above=0, below=1),)
 CHECKPOINT_OPTIONS = ("checkpoint", "checkpoint_steps", "checkpoint_minutes")
 
 
@@ -92,6 +98,11 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         part.
     score_function : {"combined", "quadrics", "linear", "mean_distance"}, default="combined"
         Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.
+    n_folds : int, "auto" or None, default="auto"
+        The folds by which training rows are held out. More folds make decisions about new rows more exact where rows are few,
+        and take longer. "auto" is 20,000 divided by the number of rows, from 3 to 10. Training is repeated for each fold; None
+        trains once and scores training rows in-sample, which only ``score_function="mean_distance"`` allows: thresholds and
+        p-values then are too low, the more so the fewer rows there are.
     robust : bool, default=True
         Whether rows that are far from the others count less, from a first fit by which held-out rows are scored.
     distance : {"second_order", "first_order", "algebraic"}, default="second_order"
@@ -143,8 +154,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     Attributes
     ----------
-    decision_scores_, labels_, threshold_
-        PyOD's, of the training rows.
+    decision_scores_ : ndarray of shape (n,)
+        The scores of the training rows, each by a model that has not seen it. So they are what new rows of the same kind
+        score, and ``threshold_``, ``labels_``, :meth:`predict_proba` and :meth:`predict_pvalue` hold for new rows.
+        ``decision_function(X_train)`` is lower: that model has seen the rows.
+    labels_, threshold_
+        PyOD's, from ``decision_scores_``.
+    groups_ : ndarray of shape (n,) or None
+        A number for the group of each training row, a hash of its name.
     n_quadrics_ : int
         How many quadrics have a say.
     quadrics_ : Quadrics or None
@@ -182,6 +199,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         n_components: int | float | Literal["auto"] | None = "auto",
         normalize: bool | Literal["auto"] = "auto",
         score_function: Score = "combined",
+        n_folds: int | Literal["auto"] | None = "auto",
         robust: bool = True,
         distance: Distance = "second_order",
         inner_product: InnerProduct = "hs",
@@ -202,6 +220,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.n_components = n_components
         self.normalize = normalize
         self.score_function = score_function
+        self.n_folds = n_folds
         self.robust = robust
         self.distance = distance
         self.inner_product = inner_product
@@ -260,15 +279,37 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             changes["training_options"] = chosen["training_options"] | (changes["training_options"] or {})
         return cls(**(chosen | changes))
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Learn what is normal from rows (n, d). ``y`` is ignored. If this fails, an earlier fit stays as it was."""
+    def fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
+        """Learn what is normal from rows. If this fails, an earlier fit stays as it was.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : ignored
+        groups : array-like of shape (n,), optional
+            Which person, document or machine each row is of, as numbers or texts. Rows of one group are held out together, so
+            that decisions are right for rows of *new* groups. Without it, rows that come in groups seem more alike than rows of
+            new groups will be, and many of those are flagged.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> people = np.repeat(np.arange(100), 5)
+        >>> rows = rng.normal(size=(100, 8))[people] + 0.1 * rng.normal(size=(500, 8))
+        >>> others = rng.normal(size=(1000, 8))
+        >>> detector = QuadricDetector(contamination=0.05).fit(rows, groups=people)
+        >>> bool(detector.predict(others).mean() < 0.1)
+        True
+        """
         with self._unless_it_fails(), share_of_cores():
             self.__dict__.pop("_stream", None)
             parameters = self._parameters()
-            self._fit(self._validated(X, reset=True, least=LEAST_ROWS), parameters)
+            rows = self._validated(X, reset=True, least=LEAST_ROWS)
+            self._fit(rows, parameters, None if groups is None else group_keys(groups, rows.n_rows))
         return self
 
-    def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
         """Learn from further rows of a stream.
 
         A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it again whenever
@@ -277,6 +318,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         kept until others come. After :meth:`fit` the stream goes on from its rows, as they are then, and after a change of
         ``window`` from those that were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier
         fit stays as it was.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : ignored
+        groups : array-like of shape (n,), optional
+            As in :meth:`fit`; for all rows of a stream, or for none. Rows of one name are one group, whenever they come.
 
         Examples
         --------
@@ -289,11 +337,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         (200, array([1, 0]))
         """
         with self._unless_it_fails(), share_of_cores():
-            self._partial_fit(X)
+            self._partial_fit(X, groups)
         return self
 
     def decision_function(self, X: ArrayLike, batch_size: int | None = None) -> NDArray[np.float64]:
         """Return the outlier scores (n,) of rows (n, d), higher for more abnormal ones.
+
+        Rows of the fit score lower here than in ``decision_scores_``, since this model has seen them.
 
         Parameters
         ----------
@@ -304,6 +354,146 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows = self._checked(X)
         size = BATCH_ROWS if batch_size is None else checked("batch_size", batch_size, (Whole(1),))
         return self._in_blocks(self.model_.score, rows, size)
+
+    def predict(
+        self,
+        X: ArrayLike,
+        return_confidence: bool = False,
+        *,
+        false_positive_rate: float | None = None,
+        false_discovery_rate: float | None = None,
+    ) -> Any:
+        """Return which rows are outliers (n,), 1 for those that are.
+
+        By default those are rows with a score above ``threshold_``, which follows from ``contamination``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        return_confidence : bool, default=False
+            Whether to return PyOD's confidence (n,) as well, which is about ``threshold_`` alone.
+        false_positive_rate : float in (0, 1), optional
+            Flag this share of new inliers instead: rows with a p-value of at most that.
+        false_discovery_rate : float in (0, 1), optional
+            Flag as many of these rows as can be such that on average at most this share of the flagged ones are inliers, by the
+            procedure of Benjamini and Hochberg. It is about all rows of the call together.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> detector = QuadricDetector().fit(rng.normal(size=(2000, 3)))
+        >>> new = rng.normal(size=(1000, 3))
+        >>> [float(detector.predict(new, false_positive_rate=rate).mean()) for rate in (0.01, 0.1)]
+        [0.014, 0.1]
+        >>> int(detector.predict(new, false_discovery_rate=0.05).sum())
+        0
+        """
+        if false_positive_rate is None and false_discovery_rate is None:
+            return super().predict(X, return_confidence)
+        if return_confidence or None not in (false_positive_rate, false_discovery_rate):
+            raise ValueError(
+                "give one of return_confidence, false_positive_rate and false_discovery_rate, since each decides alone"
+            )
+        p_values = self.predict_pvalue(X)
+        if false_positive_rate is not None:
+            return (p_values <= checked("false_positive_rate", false_positive_rate, RATE)).astype(int)
+        rate = checked("false_discovery_rate", false_discovery_rate, RATE)
+        return (false_discovery_control(p_values) <= rate).astype(int)
+
+    def predict_pvalue(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the p-values (n,) of rows (n, d): the share of rows like those of the fit that would score as high.
+
+        A row like those of the fit has a p-value of at most 0.05 with probability 0.05. This holds if new rows and rows of the
+        fit are exchangeable (with ``groups``: new and old groups), and up to what leaving out a fold changes: a training
+        row is scored by a model of the other folds, a new row by the model of all rows. Proper cross-conformal p-values, which
+        would need all these models at scoring, are at most ``a`` with probability up to ``2 a`` (Barber et al. 2021). Outliers
+        among the rows of the fit make p-values larger. The smallest one is ``1 / (n + 1)``; beyond the thousand highest scores
+        of training rows they are rounded up by at most a hundredth.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> detector = QuadricDetector().fit(rng.normal(size=(999, 3)))
+        >>> detector.predict_pvalue([[9.0, 9.0, 9.0], [0.0, 0.0, 0.0]])
+        array([0.001, 1.   ])
+        """
+        return self.p_values_of(self.decision_function(X))
+
+    def p_values_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the p-values (n,) of scores (n,) that :meth:`decision_function` has given."""
+        check_is_fitted(self, "model_")
+        return self._calibration().p_values_of(torch.as_tensor(scores, dtype=torch.float64)).numpy()
+
+    def predict_proba(self, X: ArrayLike, method: str = "linear", return_confidence: bool = False) -> Any:
+        """Return the probabilities (n, 2) of being an inlier and an outlier.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        method : {"linear", "unify", "posterior"}, default="linear"
+            PyOD's two, which are scores on a scale from 0 to 1; or what Bayes' theorem makes of the p-value of a row, if the
+            share of outliers among the rows to come is the ``contamination``. See
+            :func:`pyod_quadric.model.calibration.posterior_of`.
+        return_confidence : bool, default=False
+            Whether to return PyOD's confidence (n,) as well.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> detector = QuadricDetector(contamination=0.1).fit(rng.normal(size=(999, 3)))
+        >>> detector.predict_proba(np.array([[9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]), method="posterior").round(2)
+        array([[0.3 , 0.7 ],
+               [0.95, 0.05]])
+        """
+        if method != "posterior":
+            return super().predict_proba(X if hasattr(X, "shape") else np.asarray(X), method, return_confidence)
+        outlier = posterior_of(self.predict_pvalue(X), self._share_of_outliers())
+        both = np.stack([1 - outlier, outlier], axis=1)
+        return (both, self.predict_confidence(X)) if return_confidence else both
+
+    def drift_test(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> DriftResult:
+        """Say whether a whole batch of rows is like the rows of the fit: drift, if it is not.
+
+        The scores of the batch are compared with ``decision_scores_`` by the two-sample test of Kolmogorov and Smirnov. Where
+        the fit has groups, so must the batch, and groups are compared by their mean p-values: rows of one group say the
+        same many times.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, d)
+            From about 50 rows on.
+        groups : array-like of shape (m,), optional
+            Which group each row is of, if the fit has groups.
+
+        Returns
+        -------
+        DriftResult
+            A ``statistic`` from 0 (no difference) to 1, and its ``pvalue``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> detector = QuadricDetector().fit(rng.normal(size=(1000, 3)))
+        >>> same, shifted = rng.normal(size=(2, 200, 3)) + np.array([0.0, 1.0])[:, None, None]
+        >>> [bool(detector.drift_test(batch).pvalue < 0.01) for batch in (same, shifted)]
+        [False, True]
+        """
+        check_is_fitted(self, "model_")
+        if (self.groups_ is None) != (groups is None):
+            raise ValueError(
+                "the batch has groups, but the fit has none; leave them out"
+                if self.groups_ is None
+                else "the fit has groups, so the batch needs them, too: give groups=..., a name for each row"
+            )
+        if groups is None or self.groups_ is None:
+            return drift_of(self.decision_function(X), self.decision_scores_)
+        p_values = self.predict_pvalue(X)
+        keys, training = group_keys(groups, len(p_values)), self.p_values_of(self.decision_scores_)
+        return drift_of(_group_means(p_values, keys), _group_means(training, self.groups_))
 
     def quadric_distances(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the distance (n, n_quadrics_) of rows (n, d) to each quadric, in working coordinates."""
@@ -369,12 +559,11 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if feature_names is None:
             names = list(getattr(self, "feature_names_in_", []))
             feature_names = [names[column] for column in columns] if names and columns is not None else names or None
-        share = np.mean(self.labels_) if hasattr(self.contamination, "fit") else self.contamination
         return plot_contributions(
             contributions[0],
             others,
             columns=columns,
-            cutoffs=[1 - float(share), 0.99] if cutoffs is None else cutoffs,
+            cutoffs=[1 - self._share_of_outliers(), 0.99] if cutoffs is None else cutoffs,
             feature_names=feature_names,
             title=f"Row {ind} ({'outlier' if self.labels_[ind] else 'inlier'}): what each feature adds to the score",
             path=None if file_name is None else f"{file_name}.{file_type or 'png'}",
@@ -431,11 +620,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         except ValueError as error:
             raise ValueError(f"{path} cannot be loaded: {error}") from error
 
-    def to_module(self) -> ScoreModule:
+    def to_module(self, *, p_values: bool = False) -> ScoreModule:
         """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
 
         Preprocessing is included, gradients flow through it, and its numbers are buffers, so that it can follow an encoder. It
         computes in float64 unless ``float()`` makes it faster and less exact; see :class:`pyod_quadric.export.ScoreModule`.
+
+        Parameters
+        ----------
+        p_values : bool, default=False
+            Whether the module gives a pair, scores and the p-values (n,) of :meth:`predict_pvalue`.
 
         Examples
         --------
@@ -449,14 +643,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         torch.Size([2])
         """
         check_is_fitted(self, "model_")
-        return ScoreModule(self.model_)
+        return ScoreModule(self.model_, self._calibration() if p_values else None)
 
     def to_onnx(self, path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> None:
         """Write the fitted score as an ONNX graph, with the packages of the ``onnx`` extra.
 
-        The graph, of opset 18, takes ``rows`` (n, d) of a given type, for any n, and gives ``scores`` (n,), computed in
-        float64. The properties of the file have ``threshold_`` (as "threshold": higher scores are those of outliers), the names
-        of the features as JSON, if there are any ("feature_names"), and ``versions_``.
+        The graph, of opset 18, takes ``rows`` (n, d) of a given type, for any n, and gives ``scores`` (n,) and ``p_values``
+        (n,), computed in float64. The properties of the file have ``threshold_`` (as "threshold": higher scores are those of
+        outliers), the names of the features as JSON, if there are any ("feature_names"), and ``versions_``.
 
         Parameters
         ----------
@@ -464,7 +658,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         dtype : torch.dtype, default=torch.float32
             The type of the rows.
         """
-        module = self.to_module()
+        module = self.to_module(p_values=True)
         metadata = {"threshold": repr(float(self.threshold_)), **self.versions_}
         if hasattr(self, "feature_names_in_"):
             metadata["feature_names"] = json.dumps(list(self.feature_names_in_))
@@ -510,16 +704,17 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _parameters(self) -> Parameters:
         return Parameters(**self.get_params(deep=False))
 
-    def _fit(self, rows: Rows, parameters: Parameters) -> None:
-        device = device_of(self.device)
-        fitted = fit_model(rows, parameters, device, seed_of(self.random_state))
+    def _fit(self, rows: Rows, parameters: Parameters, groups: NDArray[np.int64] | None) -> None:
+        fitted = fit_model(rows, parameters, device_of(self.device), seed_of(self.random_state), groups)
+        self.groups_ = None if groups is None else groups.copy()  # a stream has its own
         self.model_ = fitted.model
         self.row_weights_ = fitted.row_weights
         self.history_ = {name: fitted.history.get(name, []) for name in HISTORY_NAMES}
         self.versions_ = {"torch_version": str(torch.__version__), "pyod_quadric_version": __version__}
         self._rows = rows
-        self.decision_scores_ = in_blocks(self.model_.score, rows, device, shared=True)
-        if np.ptp(self.decision_scores_) <= 8 * torch.finfo(rows.dtype).eps * np.max(self.decision_scores_):
+        self.decision_scores_ = fitted.scores
+        some = self._in_blocks(self.model_.score, rows_of(rows.read(slice(MOST_COMPARED))))
+        if np.ptp(some) <= 8 * torch.finfo(rows.dtype).eps * np.max(some):
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._set_n_classes(None)
         self._process_decision_scores()
@@ -550,11 +745,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             detector._stream = state.stream
         return detector
 
-    def _partial_fit(self, X: ArrayLike) -> None:
+    def _calibration(self) -> Calibration:
+        return Calibration.of(self.decision_scores_)
+
+    def _share_of_outliers(self) -> float:
+        """Return the contamination, or what a thresholder has made of it."""
+        return float(np.mean(self.labels_) if hasattr(self.contamination, "fit") else self.contamination)
+
+    def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> None:
         parameters = self._parameters()
         is_fitted = hasattr(self, "model_")
         rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_stream"))
-        self._stream = self._continued_stream().with_rows(rows)
+        keys = None if groups is None else group_keys(groups, rows.n_rows)
+        self._stream = self._continued_stream().with_rows(rows, keys)
         is_due = self._stream.has_grown() if is_fitted else self._stream.n_seen >= LEAST_ROWS
         if not is_due:
             return
@@ -562,7 +765,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         changes = self._without_checkpoint()  # which belongs to one fit, and here are many short ones
         if changes:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
-        self._fit(rows_of(self._stream.sample()), replace(parameters, **changes))
+        self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
 
     def _continued_stream(self) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
@@ -572,8 +775,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         seed = on_first_rank(lambda: seed_of(self.random_state))  # all processes of a group keep the same sample
         stream = Reservoir(seed, window=None if self.window is None else int(self.window))
         if earlier is not None:
-            return stream.with_rows(rows_of(earlier.sample())).used()
-        return stream.with_rows(self._training_rows()).used() if hasattr(self, "model_") else stream
+            return stream.with_rows(rows_of(earlier.sample()), earlier.groups).used()
+        return stream.with_rows(self._training_rows(), self.groups_).used() if hasattr(self, "model_") else stream
 
     def _without_checkpoint(self) -> dict[str, Any]:
         """Return the parameters that change if training keeps no checkpoint; it may have been all that asked for training."""
@@ -618,6 +821,12 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Rows, size: int = BATCH_ROWS) -> NDArray[np.float64]:
         with share_of_cores():
             return in_blocks(function, rows, device_of(self.device), size)
+
+
+def _group_means(values: NDArray[np.float64], keys: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the mean value of each group."""
+    places, counts = np.unique(keys, return_inverse=True, return_counts=True)[1:]
+    return np.bincount(places, values) / counts
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:

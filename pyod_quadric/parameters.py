@@ -198,6 +198,9 @@ class Parameters(_Declared):
     )
     normalize: bool | Literal["auto"] = declared("auto", "whether to divide rows by their norm", Flag(), Words("auto"))
     score_function: Score = declared("combined", "what the score is made of", Words(Score))
+    n_folds: int | Literal["auto"] | None = declared(
+        "auto", "folds by which training rows are held out", Words("auto"), Whole(LEAST_ROWS), Nothing()
+    )
     robust: bool = declared(True, "whether rows far from the others count less", Flag())
     distance: Distance = declared("second_order", "how far a point is from a quadric", Words(Distance))
     inner_product: InnerProduct = declared("hs", "what is orthonormal: matrices or coefficients", Words(InnerProduct))
@@ -218,6 +221,11 @@ class Parameters(_Declared):
         rare = self.training_options or {}
         for name, value in rare.items():
             rare[name] = checked(name, value, training_declaration(name).metadata["kinds"])
+        if self.n_folds is None and self.score_function != "mean_distance":
+            raise ValueError(
+                f"n_folds=None holds out no rows, which score_function={self.score_function!r} needs to weigh its parts; leave "
+                "it out, or set score_function='mean_distance'"
+            )
         training = self.training()  # raises if it cannot be as it was asked for
         for name, has_none, why in self._without_effect(training):
             if has_none and getattr(self, name) != declarations(Parameters)[name].default:

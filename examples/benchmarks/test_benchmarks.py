@@ -11,6 +11,7 @@ import torch
 from examples.benchmarks import _detection_cells as cells_module
 from examples.benchmarks import (
     cost,
+    decisions,
     detection,
     domains,
     identification,
@@ -96,6 +97,14 @@ def test_identification(tmp_path, capsys):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is limited and read as Linux does it")
+def test_decisions(tmp_path, capsys):
+    decisions.main(tmp_path, fast=True)
+    results = files(tmp_path, "decisions")
+    assert "Share of new inliers flagged" in capsys.readouterr().out
+    shares = [entry[method]["flagged"] for entry in results["results"].values() for method in decisions.METHODS]
+    assert all(0 <= number <= 1 for number in numbers(shares))
+
+
 def test_domains(tmp_path, capsys):
     domains.main(tmp_path, fast=True)
     results = files(tmp_path, "domains")["results"]

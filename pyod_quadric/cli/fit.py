@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from pyod_quadric.cli.errors import CommandError
-from pyod_quadric.cli.inputs import choice_of, kept_rows, open_input
+from pyod_quadric.cli.inputs import choice_of, groups_of, kept_rows, open_input, with_groups
 from pyod_quadric.cli.outputs import check_output
 from pyod_quadric.cli.parser import parameters_in
 from pyod_quadric.detector import QuadricDetector
@@ -28,9 +28,11 @@ def _fit(arguments: argparse.Namespace) -> None:
     verbose = 0 if arguments.quiet else 2 if arguments.verbose else int(sys.stderr.isatty())  # bars are for terminals
     make = QuadricDetector if arguments.paper is None else lambda **given: QuadricDetector.from_paper(arguments.paper, **given)
     detector = make(verbose=verbose, **parameters_in(arguments))
-    rows = kept_rows(open_input(arguments.input, choice_of(arguments)), arguments.on_nan, arguments.quiet).rows
+    source = open_input(arguments.input, with_groups(choice_of(arguments), arguments))
+    kept = kept_rows(source, arguments.on_nan, arguments.quiet)
+    groups = groups_of(kept, arguments)
     started = time.monotonic()
-    detector.fit(rows)
+    detector.fit(kept.rows, groups=groups)
     seconds = time.monotonic() - started
     detector.set_params(verbose=0)
     if process_rank() > 0:

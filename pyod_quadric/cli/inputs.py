@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,21 @@ def choice_of(arguments: argparse.Namespace) -> Choice:
         array=arguments.array,
         header=not arguments.no_header,
     )
+
+
+def with_groups(choice: Choice, arguments: argparse.Namespace) -> Choice:
+    """Return the choice with the column of groups in place of that of labels, which a fit does not need."""
+    if arguments.group_column is None:
+        return choice
+    labels = () if choice.label_column is None else (choice.label_column,)
+    return replace(choice, label_column=arguments.group_column, drop=choice.drop + labels)
+
+
+def groups_of(kept: "Kept", arguments: argparse.Namespace) -> NDArray[Any] | None:
+    """Return the groups of the rows that were kept, if there are any."""
+    if arguments.group_column is not None:
+        return kept.rows.labels
+    return None if arguments.groups is None else labels_of(arguments.groups, kept)
 
 
 def open_input(path: str, choice: Choice, wanted: list[str] | None = None) -> RowSource:

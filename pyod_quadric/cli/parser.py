@@ -55,6 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     _add_input(parser)
+    _add_groups(parser)
     _add_output(parser, "the model file", required=True)
     _add_quiet(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each epoch, in place of a progress bar")
@@ -72,8 +73,32 @@ def _add_score(parser: argparse.ArgumentParser) -> None:
         "where the scores go: a .csv or .parquet file with the columns row (from 0 on), score and label (1 for outliers), or "
         "a .npy file of scores alone; by default CSV to the standard output",
     )
+    parser.add_argument("--p-values", action="store_true", help="a further column, p_value; not in a .npy file")
+    rates = parser.add_mutually_exclusive_group()
+    rates.add_argument(
+        "--false-positive-rate",
+        "--fpr",
+        type=share,
+        metavar="SHARE",
+        help="label this share of new inliers, not by the threshold",
+    )
+    rates.add_argument(
+        "--false-discovery-rate",
+        "--fdr",
+        type=share,
+        metavar="SHARE",
+        help="label as many rows as can be such that at most this share of them are inliers; holds the scores in memory",
+    )
     parser.add_argument("--labels-output", metavar="FILE", help="a .npy file for the labels")
     parser.add_argument("--batch-size", type=int, default=SCORE_ROWS, help="rows in memory at once (default: %(default)s)")
+    _add_quiet(parser)
+
+
+def _add_drift(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model file")
+    _add_input(parser)
+    _add_groups(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON")
     _add_quiet(parser)
 
 
@@ -129,6 +154,7 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "fit": ("learn what is normal from rows, and write a model file", _add_fit),
     "score": ("write outlier scores and labels of rows", _add_score),
+    "drift": ("test whether a whole batch of rows is like the rows of the fit", _add_drift),
     "explain": ("write what each feature adds to the scores of given rows, or of the top outliers", _add_explain),
     "compare": ("compare the penalty with the Stiefel manifold in training on given rows", _add_compare),
     "robustness": (
@@ -158,6 +184,15 @@ def _add_input(
     }
     explained = "; ".join(f"{choice}: {meanings[choice]}" for choice in on_nan)
     group.add_argument("--on-nan", choices=on_nan, default="error", help=f"rows with NaN or infinite entries ({explained})")
+
+
+def _add_groups(parser: argparse.ArgumentParser) -> None:
+    """Add the groups of rows."""
+    groups = parser.add_mutually_exclusive_group()
+    groups.add_argument(
+        "--group-column", metavar="NAME", help="the column that says which person, document or machine a row is of; no feature"
+    )
+    groups.add_argument("--groups", metavar="FILE", help="the same in a file of its own, an array or a table with one column")
 
 
 def _add_output(parser: argparse.ArgumentParser, help_text: str, required: bool = False) -> None:
@@ -268,6 +303,20 @@ def names(text: str) -> list[str]:
     ['a', 'b']
     """
     return [name.strip() for name in text.split(",")]
+
+
+def share(text: str) -> float:
+    """Return a number between 0 and 1.
+
+    Examples
+    --------
+    >>> share("0.05")
+    0.05
+    """
+    number = float(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1, got {text}")
+    return number
 
 
 def rates(text: str) -> list[float]:

@@ -1,12 +1,17 @@
-"""``pyod-quadric score``: scores and labels of rows, in memory that does not grow with them."""
+"""``pyod-quadric score``: scores and labels of rows, in memory that does not grow with them.
+
+A false discovery rate is about all rows together, so that their scores are held until the last one is known.
+"""
 
 import argparse
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.stats import false_discovery_control
 from tqdm import tqdm
 
 from pyod_quadric.cli.errors import USAGE, CommandError
@@ -16,6 +21,8 @@ from pyod_quadric.data.sources import ArraySource, Block
 from pyod_quadric.detector import QuadricDetector
 
 COLUMNS: dict[str, DTypeLike] = {"row": np.int64, "score": np.float64, "label": np.int64}
+WITH_P_VALUES: dict[str, DTypeLike] = {**COLUMNS, "p_value": np.float64}
+Columns = dict[str, NDArray[Any]]
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -29,33 +36,69 @@ def run(arguments: argparse.Namespace) -> None:
         if arguments.labels_output == arguments.output:
             raise CommandError("--output and --labels-output must be different files", USAGE)
         check_output(arguments.labels_output, arguments.force, inputs, (".npy",))
+    if arguments.p_values and arguments.output and arguments.output.lower().endswith(".npy"):
+        raise CommandError("--p-values has no effect on a .npy file, which holds scores alone; write .csv or .parquet", USAGE)
+    types = WITH_P_VALUES if arguments.p_values else COLUMNS
     detector = load_model(arguments.model)
     source = open_for_model(detector, arguments.input, choice_of(arguments), arguments.quiet)
     # No bar where there is no terminal, nor where it would run through the scores.
     hidden = arguments.quiet or (arguments.output is None and sys.stdout.isatty()) or None
     n_rows = n_scored = n_outliers = 0
     with ExitStack() as files, tqdm(total=source.n_rows, unit=" rows", disable=hidden) as bar:
-        writers = [files.enter_context(open_writer(arguments.output, COLUMNS, arguments.force, npy="score"))]
+        writers = [files.enter_context(open_writer(arguments.output, types, arguments.force, npy="score"))]
         if arguments.labels_output:
-            writers.append(files.enter_context(open_writer(arguments.labels_output, COLUMNS, arguments.force, npy="label")))
-        for block in checked_blocks(source, arguments.on_nan, arguments.batch_size):
-            n_rows += len(block.rows)
-            bar.update(len(block.rows))
-            columns = scored(detector, block, source.names)
-            if arguments.on_nan == "drop":
-                columns = {name: column[block.finite] for name, column in columns.items()}
-            for writer in writers:
-                writer.write(columns)
-            n_scored += int(block.finite.sum())
+            writers.append(files.enter_context(open_writer(arguments.labels_output, types, arguments.force, npy="label")))
+
+        def blocks() -> Iterator[Columns]:
+            nonlocal n_rows, n_scored
+            for block in checked_blocks(source, arguments.on_nan, arguments.batch_size):
+                n_rows += len(block.rows)
+                n_scored += int(block.finite.sum())
+                bar.update(len(block.rows))
+                columns = scored(detector, block, source.names)
+                if arguments.on_nan == "drop":
+                    columns = {name: column[block.finite] for name, column in columns.items()}
+                yield columns
+
+        for columns in labelled(detector, blocks(), arguments.false_positive_rate, arguments.false_discovery_rate):
             n_outliers += int((columns["label"] == 1).sum())
+            for writer in writers:
+                writer.write({name: columns[name] for name in types})
         if n_scored == 0 and arguments.on_nan == "drop":  # before the files are put in place
             raise nothing_left(source)
     if n_scored < n_rows:
         note(f"{n_rows - n_scored} of {n_rows} rows hold NaN or infinite entries and have no score", arguments.quiet)
-    note(f"{n_outliers} of {n_scored} rows are above the threshold {detector.threshold_:.6g}", arguments.quiet)
+    note(f"{n_outliers} of {n_scored} rows are {_rule(detector, arguments)}", arguments.quiet)
 
 
-def scored(detector: QuadricDetector, block: Block, names: list[str] | None) -> dict[str, NDArray[Any]]:
+def _rule(detector: QuadricDetector, arguments: argparse.Namespace) -> str:
+    if arguments.false_positive_rate is not None:
+        return f"outliers at a false positive rate of {arguments.false_positive_rate:g}"
+    if arguments.false_discovery_rate is not None:
+        return f"outliers at a false discovery rate of {arguments.false_discovery_rate:g}"
+    return f"above the threshold {detector.threshold_:.6g}"
+
+
+def labelled(
+    detector: QuadricDetector, blocks: Iterator[Columns], false_positive_rate: float | None, false_discovery_rate: float | None
+) -> Iterator[Columns]:
+    """Go through blocks of columns, with p-values, and with labels by a rate if there is one."""
+    if false_discovery_rate is not None:
+        everything = list(blocks)
+        blocks = iter([{name: np.concatenate([part[name] for part in everything]) for name in COLUMNS}] if everything else [])
+    for columns in blocks:
+        has_score = ~np.isnan(columns["score"])
+        p_values = np.full(len(has_score), np.nan)
+        p_values[has_score] = detector.p_values_of(columns["score"][has_score])
+        rate, compared = false_positive_rate, p_values
+        if false_discovery_rate is not None and has_score.any():
+            rate, compared = false_discovery_rate, np.full_like(p_values, np.nan)
+            compared[has_score] = false_discovery_control(p_values[has_score])
+        labels = columns["label"] if rate is None else np.where(has_score, compared <= rate, -1)
+        yield columns | {"label": labels, "p_value": p_values}
+
+
+def scored(detector: QuadricDetector, block: Block, names: list[str] | None) -> Columns:
     """Return indices, scores and labels of a block; rows that are not finite have the score NaN and the label -1."""
     scores, labels = np.full(len(block.rows), np.nan), np.full(len(block.rows), -1)
     if block.finite.any():

@@ -16,6 +16,8 @@
     from paths to sources, whatever the kind of file
 ``rows``
     :class:`Rows`: any source or loader as tensors, by index or block by block
+``groups``
+    rows that are held out together
 ``batches``
     shuffled batches for training
 ``stream``

@@ -1,6 +1,7 @@
 """What is kept of a stream: a uniform sample of bounded size, or the latest rows."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ class Reservoir:
         The most rows to keep of a uniform sample.
     window : int, optional
         Keep the latest so many rows instead, so that older ones are forgotten.
+    groups : ndarray of shape (at most capacity,), optional
+        The group of each row, by :func:`pyod_quadric.data.groups.group_keys`.
 
     Examples
     --------
@@ -40,30 +43,49 @@ class Reservoir:
     n_seen: int = 0
     n_used: int = 0
     window: int | None = None
+    groups: NDArray[np.int64] | None = None
 
-    def with_rows(self, rows: Rows) -> "Reservoir":
-        """Return the sample after further rows of the stream."""
-        sample = self._uniform(rows) if self.window is None else self._latest(rows, self.window)
-        return replace(self, rows=sample, n_seen=self.n_seen + rows.n_rows)
+    def with_rows(self, rows: Rows, groups: NDArray[np.int64] | None = None) -> "Reservoir":
+        """Return the sample after further rows of the stream, with the group (n,) of each if the others have groups, too."""
+        if self.rows is not None and (self.groups is None) != (groups is None):
+            earlier, now = ("none", "some") if self.groups is None else ("some", "none")
+            raise ValueError(f"all rows of a stream have groups, or none has: earlier ones have {earlier}, these have {now}")
+        origin = self._uniform(rows.n_rows) if self.window is None else self._latest(rows.n_rows, self.window)
+        new = np.flatnonzero(origin >= 0)
+        new = new[np.argsort(origin[new])]  # files are read in order
+        read = rows.read(origin[new]).cpu().numpy()
+        sample = self._replaced(self.rows, origin, new, read)
+        keys = None if groups is None else self._replaced(self.groups, origin, new, groups[origin[new]])
+        return replace(self, rows=sample, groups=keys, n_seen=self.n_seen + rows.n_rows)
 
-    def _latest(self, rows: Rows, window: int) -> NDArray[np.floating]:
-        new: NDArray[np.floating] = rows.read(slice(max(0, rows.n_rows - window), rows.n_rows)).cpu().numpy()
-        return new if self.rows is None else np.concatenate([self.rows[max(0, len(self.rows) + len(new) - window) :], new])
+    def _replaced(
+        self, old: NDArray[Any] | None, origin: NDArray[np.int64], places: NDArray[np.int64], new: NDArray[Any]
+    ) -> NDArray[Any]:
+        """Return old entries where they are kept, and new ones at their places."""
+        dtype = new.dtype if old is None else np.result_type(old, new)
+        entries = np.empty((len(origin), *new.shape[1:]), dtype)
+        if old is not None:
+            entries[origin < 0] = old[-1 - origin[origin < 0]]
+        entries[places] = new
+        return entries
 
-    def _uniform(self, rows: Rows) -> NDArray[np.floating]:
-        kept = 0 if self.rows is None else len(self.rows)
+    def _latest(self, n_new: int, window: int) -> NDArray[np.int64]:
+        """Return where each row of the sample comes from: the number of a new row, or -1 minus that of an old one."""
+        n_old = 0 if self.rows is None else len(self.rows)
+        return np.concatenate([-1 - np.arange(n_old), np.arange(n_new)])[-window:]
+
+    def _uniform(self, n_new: int) -> NDArray[np.int64]:
+        """Return the same for a uniform sample."""
+        n_old = 0 if self.rows is None else len(self.rows)
         rng = np.random.default_rng((self.seed, self.n_seen))
-        numbers = np.arange(self.n_seen, self.n_seen + rows.n_rows)
+        numbers = np.arange(self.n_seen, self.n_seen + n_new)
         # Row number i goes to a random place from 0 to i, if there is such a place; the first ones fill the sample in order.
         places = np.where(numbers < self.capacity, numbers, rng.integers(0, numbers + 1))
-        last = {int(place): number for number, place in enumerate(places) if place < self.capacity}
-        dtype = np.result_type(*([] if self.rows is None else [self.rows]), str(rows.dtype).removeprefix("torch."))
-        sample = np.empty((max(kept, min(self.capacity, int(numbers[-1]) + 1)), rows.n_features), dtype)
-        if self.rows is not None:
-            sample[:kept] = self.rows
-        chosen = np.array(sorted(last, key=lambda place: last[place]), dtype=np.int64)
-        sample[chosen] = rows.read(np.array([last[int(place)] for place in chosen], dtype=np.int64)).cpu().numpy()
-        return sample
+        origin = -1 - np.arange(max(n_old, min(self.capacity, self.n_seen + n_new)))
+        for number, place in enumerate(places.tolist()):  # the last one stays
+            if place < self.capacity:
+                origin[place] = number
+        return origin
 
     def sample(self) -> NDArray[np.floating]:
         """Return the rows that are kept."""

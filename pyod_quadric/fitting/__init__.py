@@ -8,6 +8,8 @@
     quadrics fitted to all rows, and to the complement of each fold
 ``components``
     the coordinates of the quadrics: how many, and which
+``relatives``
+    a look for rows that come in groups although nobody has said so
 ``row_weights``
     how much each row counts
 ``fit``

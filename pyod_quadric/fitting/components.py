@@ -1,6 +1,7 @@
 """The coordinates of the quadrics: how many, and which."""
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from torch import Tensor
@@ -49,6 +50,23 @@ def coordinates_for(
     k = _n_components(n_components, linear, folded, most)
     weighted = [(sample.rows, row_weights[sample.indices])]
     return principal_coordinates(linear.mean, linear.axes[:k], linear.variances[:k].sqrt(), weighted)
+
+
+def as_of_new_rows(
+    coordinates: WorkingCoordinates, linear: LinearPart, moments: list[Moments], floor: float
+) -> WorkingCoordinates:
+    """Return coordinates in which the rows of the fit are spread as new rows are in the given ones.
+
+    Rows are spread more widely than others along the axes that they have chosen among many: their mean variance is above 1,
+    that of new rows is 1. Held-out rows have chosen the axes, too, so that their scores would be too high.
+    """
+    k, d = coordinates.matrix.shape
+    if k == d:  # nothing was chosen
+        return coordinates
+    axes, variances = linear.axes[:k], linear.variances[:k]
+    added = floor / (1 + floor) * linear.variances.median()  # what cross_validated has added
+    spread = ((axes @ sum_of_moments(moments).covariance()) * axes).sum(dim=1) + added
+    return replace(coordinates, matrix=coordinates.matrix / (spread / variances).mean().clamp(min=1).sqrt())
 
 
 def _n_components(n_components: int | float | Literal["auto"], linear: LinearPart, folded: FoldedRows, most: int) -> int:

@@ -1,6 +1,7 @@
 """Quadrics fitted to all rows, and to the complement of each fold, so that held-out rows can judge them."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,12 +9,14 @@ import torch
 from torch import Tensor
 
 from pyod_quadric.fitting.evidence import elliptical_references, evidence_weights
-from pyod_quadric.fitting.folds import N_FOLDS, FoldedRows
+from pyod_quadric.fitting.folds import LEAST_FOLDS, FoldedRows
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.geometry.packing import packed_size
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.closed_form import SOLUTIONS, add_feature_products
 from pyod_quadric.model.coordinates import WorkingCoordinates
+from pyod_quadric.model.linear import LinearPart
+from pyod_quadric.model.model import Model
 from pyod_quadric.model.moments import in_folds
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
 from pyod_quadric.parameters import Distance, InnerProduct
@@ -23,8 +26,11 @@ N_EVIDENCE = 4000
 N_REFERENCES = 1000
 
 
+WeightedQuadrics = tuple[Quadrics | None, Tensor | None]  # those with a say, if any, and their weights, if they have any
+
+
 class CrossFitted(NamedTuple):
-    """Quadrics fitted to all rows and, if they are needed for evidence, to the complement of each fold."""
+    """Quadrics fitted to all rows and, if held-out rows are to be scored, to the complement of each fold, in the same order."""
 
     whole: Quadrics
     held_out: list[Quadrics]
@@ -32,6 +38,17 @@ class CrossFitted(NamedTuple):
     def some(self, index: slice | Tensor) -> "CrossFitted":
         """Return some of the quadrics."""
         return CrossFitted(self.whole[index], [quadrics[index] for quadrics in self.held_out])
+
+    def weighted(self, weights: list[Tensor] | None) -> list[WeightedQuadrics]:
+        """Return the quadrics of all rows and then those of each fold, without those of no weight."""
+        everyone = [self.whole, *self.held_out]
+        if weights is None:
+            return [(quadrics, None) for quadrics in everyone]
+        kept = [weight > 0 for weight in weights]
+        return [
+            (quadrics[some] if some.any() else None, weight[some])
+            for quadrics, weight, some in zip(everyone, weights, kept, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +67,24 @@ class Sample:
         places = torch.from_numpy(indices).to(folded.device)
         return cls(places, folded.read(indices), folded.folds[places], rng)
 
+    def merged(self) -> "Sample":
+        """Return the same rows in as few folds as can be; see :meth:`FoldedRows.merged`."""
+        return replace(self, folds=self.folds % LEAST_FOLDS)
+
 
 def closed_form(
-    folded: FoldedRows, coordinates: WorkingCoordinates, row_weights: Tensor, inner_product: InnerProduct, held_out: bool
+    folded: FoldedRows,
+    coordinates: WorkingCoordinates,
+    row_weights: Tensor,
+    inner_product: InnerProduct = "hs",
+    held_out: bool = True,
 ) -> CrossFitted:
     """Return all orthonormal solutions of the closed form, in ascending order of mean squared value, from one pass."""
     k = len(coordinates.matrix)
     size = packed_size(k + 1)
-    products = [torch.zeros(size, size, dtype=torch.float64, device=folded.device) for _ in range(N_FOLDS)]
+    products = [torch.zeros(size, size, dtype=torch.float64, device=folded.device) for _ in range(folded.n_folds)]
     blocks = ((place, coordinates.transform(block)) for place, block in folded.blocks())
-    for fold, place, chosen, working in in_folds(blocks, folded.folds, N_FOLDS):
+    for fold, place, chosen, working in in_folds(blocks, folded.folds, folded.n_folds):
         add_feature_products(products[fold], working, row_weights[place][chosen])
     sum_over_ranks(*products)
     total = torch.stack(products).sum(dim=0)
@@ -73,17 +98,81 @@ def closed_form(
 
 def quadric_evidence(
     sample: Sample, coordinates: WorkingCoordinates, quadrics: CrossFitted, row_weights: Tensor, distance: Distance, d: int
-) -> Tensor:
-    """Return the weights (m,) of quadrics, from a sample of rows of d features, each seen by quadrics that have not seen it."""
+) -> list[Tensor]:
+    """Return the weights (m,) of quadrics, from a sample of rows of d features, each seen by quadrics that have not seen it.
+
+    The first are by the evidence of all rows, the others by that of the complement of each fold, for quadrics that all rows
+    speak for.
+    """
     rows, weights = coordinates.transform(sample.rows), row_weights[sample.indices]
-    held_out = rows.new_empty(len(rows), len(quadrics.whole), dtype=quadrics.whole.dtype)
-    for fold in range(N_FOLDS):
-        chosen = sample.folds == fold
-        held_out[chosen] = distances(rows[chosen], quadrics.held_out[fold], distance)
+    held_out = _held_out_distances(sample, rows, quadrics.held_out, distance)
     references = elliptical_references(rows, weights, N_REFERENCES, sample.rng)
-    reference = distances(references, quadrics.whole, distance)
-    evidence = evidence_weights(held_out.square(), reference.square(), weights, d)
-    return from_first_rank(evidence, rows.device)
+    near, typical = held_out.square(), distances(references, quadrics.whole, distance).square()
+    counted = [torch.ones_like(sample.folds), *(sample.folds != fold for fold in range(len(quadrics.held_out)))]
+    whole, *others = (evidence_weights(near, typical, weights * rows, d) for rows in counted)
+    return from_first_rank([whole, *(other * (whole > 0) for other in others)], weights.device)
+
+
+def as_of_all_rows(
+    sample: Sample,
+    coordinates: WorkingCoordinates,
+    quadrics: CrossFitted,
+    weights: list[Tensor],
+    row_weights: Tensor,
+    distance: Distance,
+) -> list[Tensor]:
+    """Return the weights with those of the folds reduced, by what their quadrics lack for having seen fewer rows.
+
+    Mean squares of rows that were not fitted are above those in the limit by ``a / n``, if n rows were, and mean squares of the
+    fitted rows are below by as much. With K folds, held-out rows are above fitted ones by ``K / (K - 1) + 1`` times ``a / n``,
+    of which new rows are spared ``1 / (K - 1)`` times ``a / n`` by a model of all rows.
+    """
+    rows, shares = coordinates.transform(sample.rows), row_weights[sample.indices]
+    kept = weights[0] > 0
+    held_out = _held_out_distances(sample, rows, quadrics.some(kept).held_out, distance)
+    fitted = distances(rows, quadrics.whole[kept], distance)
+    above, below = (float(shares @ (found.double().square() @ weights[0][kept])) for found in (held_out, fitted))
+    spared = max(0.0, above - below) / (2 * len(quadrics.held_out) - 1)
+    factor = 1 - spared / above if above > 0 else 1.0
+    return from_first_rank([weights[0], *(weight * factor for weight in weights[1:])], rows.device)
+
+
+def _held_out_distances(sample: Sample, rows: Tensor, held_out: list[Quadrics], distance: Distance) -> Tensor:
+    """Return the distances (n, m) of a sample's rows to quadrics that have not seen them."""
+    found = rows.new_empty(len(rows), len(held_out[0]), dtype=held_out[0].dtype)
+    for fold, fitted in enumerate(held_out):
+        chosen = sample.folds == fold
+        found[chosen] = distances(rows[chosen], fitted, distance)
+    return found
+
+
+def models_of(
+    coordinates: WorkingCoordinates,
+    linear_parts: Iterable[LinearPart | None],
+    quadrics: Iterable[WeightedQuadrics],
+    distance: Distance,
+) -> list[Model]:
+    """Return a model of each linear part with the quadrics at the same place, in the coordinates of the folded rows."""
+    return [
+        Model(coordinates, *weighted, linear_part=part, distance=distance)
+        for part, weighted in zip(linear_parts, quadrics, strict=True)
+    ]
+
+
+def held_out_scores(folded: FoldedRows, models: Sequence[Model]) -> Tensor:
+    """Return the score (n,) of each row by the model of its fold, from one pass.
+
+    Parameters
+    ----------
+    folded : FoldedRows
+    models : sequence of Model
+        For each fold one that has not seen its rows.
+    """
+    scores = torch.zeros(folded.rows.n_rows, dtype=torch.float64, device=folded.device)
+    for fold, place, chosen, rows in folded.in_folds():
+        scores[place][chosen] = models[fold].score(rows)
+    sum_over_ranks(scores)  # each process has filled in its own
+    return scores
 
 
 def distances(points: Tensor, quadrics: Quadrics, distance: Distance) -> Tensor:

@@ -15,18 +15,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric.data.rows import Rows, check_shared, check_shares
-from pyod_quadric.fitting.components import coordinates_for, cross_validated_linear
-from pyod_quadric.fitting.cross_fit import CrossFitted, Sample, closed_form, quadric_evidence
-from pyod_quadric.fitting.folds import MOST_BLOCK_ROWS, N_FOLDS, FoldedRows, folded_rows
+from pyod_quadric.fitting.components import as_of_new_rows, coordinates_for, cross_validated_linear
+from pyod_quadric.fitting.cross_fit import (
+    CrossFitted,
+    Sample,
+    WeightedQuadrics,
+    as_of_all_rows,
+    closed_form,
+    held_out_scores,
+    models_of,
+    quadric_evidence,
+)
+from pyod_quadric.fitting.folds import MOST_BLOCK_ROWS, FoldedRows, folded_rows, folds_of
+from pyod_quadric.fitting.relatives import warn_of_relatives
 from pyod_quadric.fitting.row_weights import all_ones, settled_row_weights
 from pyod_quadric.geometry.packing import packed_size
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import FLOOR, FLOOR_NORMALIZED
-from pyod_quadric.model.model import Model
+from pyod_quadric.model.model import Model, clamped
 from pyod_quadric.model.norms import Norms
 from pyod_quadric.parallel.ranks import from_first_rank, on_first_rank
-from pyod_quadric.parameters import Parameters, TrainingOptions
+from pyod_quadric.parameters import LEAST_ROWS, Parameters, TrainingOptions
 from pyod_quadric.training.loop import Trained, train
 from pyod_quadric.training.starts import SPECTRAL_FEATURES, check_given, check_n_quadrics, random_quadrics
 
@@ -35,15 +45,40 @@ MOST_RANDOM = 100  # quadrics from a random start, as in the paper
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, how much each row counted, and the history of its training (empty for a closed form)."""
+    """A model, and what the fit says of its rows and of its training.
+
+    Parameters
+    ----------
+    model : Model
+        Fitted to all rows.
+    scores : ndarray of shape (n,)
+        What each row scores by a model that has not seen it.
+    row_weights : ndarray of shape (n,)
+        How much each row counted.
+    history : dict of lists
+        Of the training; empty for a closed form.
+    """
 
     model: Model
-    row_weights: NDArray[np.float64]  # (n,)
+    scores: NDArray[np.float64]
+    row_weights: NDArray[np.float64]
     history: dict[str, list[float]]
 
 
-def fit_model(rows: Rows, parameters: Parameters, device: torch.device, seed: int = 0) -> Fitted:
+def fit_model(
+    rows: Rows, parameters: Parameters, device: torch.device, seed: int = 0, groups: NDArray[np.int64] | None = None
+) -> Fitted:
     """Fit a model to rows, whose computations are on a device.
+
+    Parameters
+    ----------
+    rows : Rows
+    parameters : Parameters
+    device : torch.device
+    seed : int
+        Of folds, references and the order of rows in training.
+    groups : ndarray of shape (n,), optional
+        The group of each row, by :func:`pyod_quadric.data.groups.group_keys`; rows of one group are in one fold.
 
     Examples
     --------
@@ -57,37 +92,45 @@ def fit_model(rows: Rows, parameters: Parameters, device: torch.device, seed: in
     True
     """
     n = rows.n_rows
-    if n < N_FOLDS:
-        raise ValueError(f"at least {N_FOLDS} rows are needed to learn what is normal, got {n}")
+    if n < LEAST_ROWS:
+        raise ValueError(f"at least {LEAST_ROWS} rows are needed to learn what is normal, got {n}")
     check_shared(rows)
     check_shares(rows, MOST_BLOCK_ROWS)
     parameters, seed = on_first_rank(lambda: (parameters, seed))  # a random_state of None gives each process another seed
     rng = np.random.default_rng(seed)
-    folds = torch.from_numpy(rng.permutation(np.arange(n) % N_FOLDS)).to(device)
-    folded, moments, norms = folded_rows(rows, folds, device, parameters)
+    n_folds, folds = folds_of(n, groups, parameters.n_folds, rng)
+    folded, moments, norms = folded_rows(rows, from_first_rank(folds, device).to(device), n_folds, device, parameters)
     sample = Sample.drawn(folded, rng)
+    if groups is None and parameters.n_folds is not None:
+        warn_of_relatives(folded, sample, moments, seed)
     floor = FLOOR if norms is None else FLOOR_NORMALIZED
     row_weights = all_ones(folded)
     if parameters.robust:
         row_weights, moments = settled_row_weights(folded, sample, moments, floor, parameters.distance)
 
-    linear = cross_validated_linear(folded, moments, floor)[0]
+    linear, held_out = cross_validated_linear(folded, moments, floor)
     coordinates = coordinates_for(folded, sample, moments, linear, row_weights, parameters.n_components)
+    history: dict[str, list[float]] = {}
+    quadrics: list[WeightedQuadrics] = [(None, None)] * (1 + n_folds)  # of all rows, and of the complement of each fold
+    if parameters.score_function != "linear":
+        job = _QuadricFit(folded, sample, coordinates, row_weights, parameters, parameters.training(seed))
+        quadrics, history = job.run()
     has_linear_part = parameters.score_function in ("combined", "linear")
-    model = Model(
-        folded.lifted_coordinates(coordinates),
-        quadrics=None,
+    parts = [linear, *held_out] if has_linear_part else [None] * len(quadrics)
+    whole, *others = models_of(coordinates, parts, quadrics, parameters.distance)
+    for_new = as_of_new_rows(coordinates, linear, moments, floor)
+    scores = held_out_scores(folded, [replace(other, coordinates=for_new) for other in others] or [whole] * n_folds)
+    of_norms = Norms.of(norms) if has_linear_part and norms is not None else None
+    if of_norms is not None and norms is not None:
+        scores = clamped(scores + of_norms.squared_deviations_of(norms))
+    model = replace(
+        whole,
+        coordinates=folded.lifted_coordinates(coordinates),
         linear_part=folded.lifted(linear) if has_linear_part else None,
-        norms=Norms.of(norms) if has_linear_part and norms is not None else None,
-        distance=parameters.distance,
+        norms=of_norms,
         normalize=norms is not None,
     )
-    history: dict[str, list[float]] = {}
-    if parameters.score_function != "linear":
-        job = _QuadricFit(folded, sample, coordinates, model.coordinates, row_weights, parameters, parameters.training(seed))
-        quadrics, weights, history = job.run()
-        model = replace(model, quadrics=quadrics, quadric_weights=weights)
-    return Fitted(from_first_rank(model, device).on_cpu(), row_weights.cpu().numpy(), history)
+    return Fitted(from_first_rank(model, device).on_cpu(), scores.cpu().numpy(), row_weights.cpu().numpy(), history)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,23 +140,28 @@ class _QuadricFit:
     folded: FoldedRows
     sample: Sample
     coordinates: WorkingCoordinates  # of the folded rows
-    lifted: WorkingCoordinates  # the same, of the rows
     row_weights: Tensor
     parameters: Parameters
     training: TrainingOptions | None
 
-    def run(self) -> tuple[Quadrics | None, Tensor | None, dict[str, list[float]]]:
-        """Return the quadrics with a say, their weights, and the history of their training."""
+    def run(self) -> tuple[list[WeightedQuadrics], dict[str, list[float]]]:
+        """Return the quadrics of all rows and then those of each fold, with their weights, and the history of the training."""
         start = self._start()
         quadrics, history = (start, {}) if self.training is None else self._trained(start, self.training)
         if not self._needs_evidence():
-            return quadrics.whole, None, history
-        evidence = self._evidence(quadrics)
-        kept = evidence > 0
-        return quadrics.whole[kept] if kept.any() else None, evidence[kept], history
+            return quadrics.weighted(None), history
+        weights = self._evidence(quadrics)
+        if (weights[0] > 0).any():
+            weights = as_of_all_rows(
+                self.sample, self.coordinates, quadrics, weights, self.row_weights, self.parameters.distance
+            )
+        return quadrics.weighted(weights), history
 
     def _needs_evidence(self) -> bool:
         return self.parameters.score_function != "mean_distance"
+
+    def _holds_out(self) -> bool:
+        return self.parameters.n_folds is not None
 
     def _start(self) -> CrossFitted:
         """Return the quadrics to start from: given, random, or in closed form."""
@@ -143,12 +191,12 @@ class _QuadricFit:
 
     def _everywhere(self, quadrics: Quadrics) -> CrossFitted:
         start = quadrics.to(dtype=self.folded.rows.dtype, device=self.folded.device)
-        return CrossFitted(start, [start] * N_FOLDS)
+        return CrossFitted(start, [start] * self.folded.n_folds if self._holds_out() else [])
 
     def _closed_form(self, k: int) -> CrossFitted:
         needs_evidence, m = self._needs_evidence(), self.parameters.n_quadrics
         inner_product = self.parameters.inner_product
-        solutions = closed_form(self.folded, self.coordinates, self.row_weights, inner_product, held_out=needs_evidence)
+        solutions = closed_form(self.folded, self.coordinates, self.row_weights, inner_product, self._holds_out())
         if m != "auto":
             return solutions.some(slice(m))
         if not needs_evidence:
@@ -156,18 +204,18 @@ class _QuadricFit:
         if self.training is None:
             return solutions
         # Only what tells the rows from others is worth training; if nothing does, training may still find something.
-        kept = self._evidence(solutions) > 0
+        kept = self._evidence(solutions)[0] > 0
         return solutions.some(kept if kept.any() else slice(1))
 
-    def _evidence(self, quadrics: CrossFitted) -> Tensor:
+    def _evidence(self, quadrics: CrossFitted) -> list[Tensor]:
         d, distance = self.folded.rows.n_features, self.parameters.distance
         return quadric_evidence(self.sample, self.coordinates, quadrics, self.row_weights, distance, d)
 
     def _trained(self, start: CrossFitted, training: TrainingOptions) -> tuple[CrossFitted, dict[str, list[float]]]:
-        """Train all rows' quadrics, and those of each fold by the others if they are needed for evidence."""
+        """Train all rows' quadrics, and those of each fold by the others."""
         whole = self._train(start.whole, training, self.row_weights if self.parameters.robust else None)
         held_out = []
-        for fold, quadrics in enumerate(start.held_out if self._needs_evidence() else []):
+        for fold, quadrics in enumerate(start.held_out):
             checkpoint = f"{training.checkpoint}.fold{fold}" if training.checkpoint else None
             quiet = replace(training, checkpoint=checkpoint, verbose=0)
             held_out.append(self._train(quadrics, quiet, self.row_weights * (self.folded.folds != fold)).quadrics)
@@ -175,4 +223,4 @@ class _QuadricFit:
 
     def _train(self, start: Quadrics, training: TrainingOptions, row_weights: Tensor | None) -> Trained:
         weights = None if row_weights is None else row_weights.cpu().numpy()
-        return train(self.folded.rows, start, training, self.lifted, weights)
+        return train(self.folded.rows, start, training, self.folded.lifted_coordinates(self.coordinates), weights)

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyod_quadric.data.groups import group_folds
 from pyod_quadric.data.rows import Rows, row_norms
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.model.coordinates import WorkingCoordinates
@@ -16,8 +18,10 @@ from pyod_quadric.model.moments import Moments, in_folds, moments_of_folds, sum_
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
 from pyod_quadric.parameters import LEAST_ROWS, Parameters
 
-N_FOLDS = LEAST_ROWS
 MOST_BLOCK_ROWS = 8192
+# A fold of few rows is a large part of what there is to learn from, so that few rows are in many folds, where those are cheap.
+LEAST_FOLDS, MOST_FOLDS = LEAST_ROWS, 10
+ROWS_OF_ALL_FOLDS = 20_000
 # Rows are normalised only if their norms hold less than this share of the variance, and their mean more than that of the
 # squared norms: for centred rows the origin means nothing, but embeddings, even of texts of many kinds, have a mean.
 NORM_SHARE = 0.1
@@ -36,6 +40,7 @@ class FoldedRows:
     device : torch.device
     folds : Tensor of shape (n,)
         Which fold each row is in.
+    n_folds : int
     origin : Tensor of shape (d,), optional
     basis : Tensor of shape (r, d), optional
         Orthonormal rows; with the origin, the span of the rows.
@@ -44,6 +49,7 @@ class FoldedRows:
     rows: Rows
     device: torch.device
     folds: Tensor
+    n_folds: int
     origin: Tensor | None = None
     basis: Tensor | None = None
 
@@ -51,6 +57,10 @@ class FoldedRows:
     def dtype(self) -> torch.dtype:
         """The type of the rows: their own, or float64 in coordinates of their span."""
         return self.rows.dtype if self.basis is None else torch.float64
+
+    def merged(self) -> "FoldedRows":
+        """Return the same rows in as few folds as can be, each of which is a union of some of these."""
+        return replace(self, folds=self.folds % LEAST_FOLDS, n_folds=LEAST_FOLDS)
 
     def in_span(self) -> "FoldedRows":
         """Return the same rows in coordinates of their span, if there are no more rows than features."""
@@ -70,7 +80,7 @@ class FoldedRows:
 
     def in_folds(self) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
         """Go through the blocks fold by fold; see :func:`pyod_quadric.model.moments.in_folds`."""
-        return in_folds(self.blocks(), self.folds, N_FOLDS)
+        return in_folds(self.blocks(), self.folds, self.n_folds)
 
     def read(self, indices: NDArray[np.int64]) -> Tensor:
         """Return some rows by index."""
@@ -78,7 +88,7 @@ class FoldedRows:
 
     def moments(self, row_weights: Tensor) -> list[Moments]:
         """Return the weighted moments of each fold, from one pass."""
-        return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, N_FOLDS, row_weights)
+        return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, self.n_folds, row_weights)
 
     def lifted(self, part: LinearPart) -> LinearPart:
         """Express a linear part of these coordinates in those of the rows."""
@@ -97,6 +107,45 @@ class FoldedRows:
         return rows if self.basis is None or self.origin is None else (rows.double() - self.origin) @ self.basis.T
 
 
+def folds_of(
+    n_rows: int, groups: NDArray[np.int64] | None, n_folds: int | Literal["auto"] | None, rng: np.random.Generator
+) -> tuple[int, Tensor]:
+    """Return how many folds there are, and which one each row is in (n,): at random, or by its group.
+
+    Examples
+    --------
+    >>> folds_of(4, np.array([7, 8, 7, 9]), 3, np.random.default_rng(0))[1].tolist()
+    [0, 2, 0, 1]
+    """
+    n_groups = n_rows if groups is None else len(np.unique(groups))
+    if n_groups < LEAST_FOLDS:
+        raise ValueError(
+            f"rows must be in at least {LEAST_FOLDS} groups, so that each can be judged by others, got {n_groups}; leave out "
+            "groups if rows have nothing to do with each other"
+        )
+    if isinstance(n_folds, int) and n_folds > n_groups:
+        raise ValueError(f"n_folds={n_folds} folds need as many {'rows' if groups is None else 'groups'}, got {n_groups}")
+    count = n_folds if isinstance(n_folds, int) else auto_folds(n_rows, n_groups)
+    folds = rng.permutation(np.arange(n_rows) % count) if groups is None else group_folds(groups, count)
+    return count, torch.from_numpy(folds)
+
+
+def auto_folds(n_rows: int, n_groups: int) -> int:
+    """Return how many folds: 20,000 divided by the number of rows, from 3 to 10, and no more than there are groups of rows.
+
+    Examples
+    --------
+    >>> auto_folds(5, 5), auto_folds(500, 500), auto_folds(4000, 4000), auto_folds(10**6, 10**6)
+    (5, 10, 5, 3)
+    """
+    return min(n_groups, MOST_FOLDS, max(LEAST_FOLDS, round(ROWS_OF_ALL_FOLDS / n_rows)))
+
+
+def in_fewer_folds(moments: list[Moments]) -> list[Moments]:
+    """Return the moments of folds that are merged as in :meth:`FoldedRows.merged`."""
+    return [sum_of_moments(moments[fold::LEAST_FOLDS]) for fold in range(LEAST_FOLDS)]
+
+
 def block_rows(rows: Rows) -> int:
     """Return how many rows to read at once."""
     return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // rows.n_features))
@@ -112,7 +161,7 @@ def norms_of(rows: Rows, device: torch.device) -> Tensor:
 
 
 def folded_rows(
-    rows: Rows, folds: Tensor, device: torch.device, parameters: Parameters
+    rows: Rows, folds: Tensor, n_folds: int, device: torch.device, parameters: Parameters
 ) -> tuple[FoldedRows, list[Moments], Tensor | None]:
     """Return the rows in folds, normalised if that is asked for or better, the moments of the folds, and the norms.
 
@@ -120,7 +169,7 @@ def folded_rows(
     """
 
     def seen(normalize: bool) -> tuple[FoldedRows, list[Moments]]:
-        folded = FoldedRows(rows.normalized() if normalize else rows, device, folds)
+        folded = FoldedRows(rows.normalized() if normalize else rows, device, folds, n_folds)
         folded = folded if parameters.n_components is None else folded.in_span()
         moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))
         _check_spread(sum_of_moments(moments), "normalised rows" if normalize else "rows")
@@ -151,7 +200,10 @@ def _is_likelier(unit: tuple[FoldedRows, list[Moments]], raw: tuple[FoldedRows, 
     The Jacobian of the normalisation counts, as in the choice of a Box-Cox transformation.
     """
     d = raw[0].rows.n_features
-    volumes = [folded.lifted(cross_validated(moments, d, FLOOR)[0]).log_determinant() for folded, moments in (unit, raw)]
+    volumes = [
+        folded.lifted(cross_validated(in_fewer_folds(moments), d, FLOOR)[0]).log_determinant()
+        for folded, moments in (unit, raw)
+    ]
     return volumes[0] + 2 * d * float(norms.log().mean()) < volumes[1]
 
 

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from pyod_quadric.fitting.components import coordinates_for, cross_validated_linear
-from pyod_quadric.fitting.cross_fit import Sample, closed_form, distances, quadric_evidence
-from pyod_quadric.fitting.folds import FoldedRows
+from pyod_quadric.fitting.cross_fit import Sample, closed_form, held_out_scores, models_of, quadric_evidence
+from pyod_quadric.fitting.folds import FoldedRows, in_fewer_folds
 from pyod_quadric.model.moments import Moments
 from pyod_quadric.model.norms import CONSISTENCY
-from pyod_quadric.parallel.ranks import sum_over_ranks
 from pyod_quadric.parameters import Distance
 
 MOST_COMPONENTS = 20  # in these rounds
@@ -30,10 +29,11 @@ def settled_row_weights(
 ) -> tuple[Tensor, list[Moments]]:
     """Return weights (n,) of rows after a few rounds, and the moments of the folds with them."""
     weights = all_ones(folded)
+    few, few_sample = folded.merged(), sample.merged()  # weights need no more folds, and rounds are cheaper
     if _most_are_equal(folded, sample):  # from these, everything else is infinitely far
         return weights, moments
     for _ in range(MOST_ROUNDS):
-        earlier, weights = weights, _next_weights(folded, sample, moments, weights, floor, distance)
+        earlier, weights = weights, _next_weights(few, few_sample, in_fewer_folds(moments), weights, floor, distance)
         moments = folded.moments(weights)
         if float((weights - earlier).abs().mean()) < SETTLED:
             break
@@ -65,18 +65,8 @@ def _held_out_scores(
     folded: FoldedRows, sample: Sample, moments: list[Moments], weights: Tensor, floor: float, distance: Distance
 ) -> Tensor:
     """Return the score (n,) of each row by a closed form in few coordinates that has not seen it."""
-    d = folded.rows.n_features
     whole, held_out = cross_validated_linear(folded, moments, floor)
     coordinates = coordinates_for(folded, sample, moments, whole, weights, "auto", MOST_COMPONENTS)
-    quadrics = closed_form(folded, coordinates, weights, "hs", held_out=True)
-    evidence = quadric_evidence(sample, coordinates, quadrics, weights, distance, d)
-    kept = evidence > 0
-    scores = torch.zeros_like(weights)
-    for fold, place, chosen, rows in folded.in_folds():
-        score = held_out[fold].squared_distances(rows).double()
-        if kept.any():
-            working = coordinates.transform(rows)
-            score += distances(working, quadrics.held_out[fold][kept], distance).double().square() @ evidence[kept]
-        scores[place][chosen] = score
-    sum_over_ranks(scores)  # each process has filled in its own
-    return scores
+    quadrics = closed_form(folded, coordinates, weights)
+    evidence = quadric_evidence(sample, coordinates, quadrics, weights, distance, folded.rows.n_features)
+    return held_out_scores(folded, models_of(coordinates, held_out, quadrics.weighted(evidence)[1:], distance))

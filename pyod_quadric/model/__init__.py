@@ -12,6 +12,8 @@
     quadrics in closed form: kernel PCA, its Hilbert-Schmidt version, Taubin's version
 ``model``
     :class:`Model`: scores, explanations, projections
+``calibration``
+    what a score means: p-values, probabilities, drift
 ``blocks``
     a function of the model for all rows, a block at a time
 ``module``

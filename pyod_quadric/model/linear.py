@@ -8,7 +8,7 @@ share what held-out rows have there.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from scipy.optimize import isotonic_regression
@@ -20,6 +20,7 @@ from pyod_quadric.model.moments import Moments, sum_of_moments
 FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
 # Principal axes with less than this share of the largest variance are rounding.
 NEGLIGIBLE = 1e-12
+TINY = torch.finfo(torch.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +76,6 @@ class LinearPart:
         r, d = self.axes.shape
         return float(self.variances.log().sum()) + (d - r) * math.log(self.complement)
 
-    def widened(self, share: float) -> "LinearPart":
-        """Return the same with a share of the median variance added everywhere."""
-        floor = share * float(self.variances.median())
-        return replace(self, variances=self.variances + floor, complement=self.complement + floor)
-
 
 def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> tuple[LinearPart, list[LinearPart]]:
     """Learn the linear part of all rows, and for each fold the one that has not seen it.
@@ -98,29 +94,37 @@ def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> 
     whole : LinearPart
         The principal axes of all rows, with the variances that held-out rows have along those of the rest.
     held_out : list of LinearPart
-        For each fold, mean and axes of the other folds, with the same variances.
+        For each fold, mean and axes of the other folds, with the variances that those have along the axes of the rest: its own
+        rows have no part in any number.
     """
     total = sum_of_moments(folds)
     axes = principal_axes(total.covariance())[1]
     r = len(axes)
-    seen = []  # spread of each fold along the axes of the others, and beside them
+    seen = []  # the weight of each fold, and its weighted spread along the axes of the others, and beside them
     others = []
     for fold in folds:
         rest = total - fold
         other = principal_axes(rest.covariance())[1][:r]
-        spread = fold.about(rest.mean)
+        spread = fold.scatter_about(rest.mean)
         along = ((other @ spread) * other).sum(dim=1)
         beside = float((spread.trace() - along.sum()).clamp(min=0)) / max(1, n_features - len(other))
-        seen.append(torch.cat([along, along.new_full((r - len(other) + 1,), beside)]))
+        seen.append(torch.cat([along.new_full((1,), fold.weight), along, along.new_full((r - len(other) + 1,), beside)]))
         others.append((rest.mean, other))
-    spread = torch.stack(seen).mean(dim=0)
-    # The largest stays the largest: axes are in the order of the spread of the others, held-out rows may disagree a little.
-    decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
     least = NEGLIGIBLE * float(total.covariance().trace())
-    decreasing = decreasing.clamp(min=least)
-    complement = min(max(float(spread[-1]), least), float(decreasing[-1]))
-    whole = LinearPart(total.mean, axes, decreasing, complement).widened(floor)
-    return whole, [LinearPart(mean, other, whole.variances[: len(other)], whole.complement) for mean, other in others]
+    everywhere = torch.stack(seen)
+
+    def part(mean: Tensor, axes: Tensor, spreads: Tensor) -> LinearPart:
+        spread = spreads[:, 1:].sum(dim=0) / spreads[:, 0].sum().clamp(min=TINY)
+        # The largest stays the largest: axes are in the order of the spread of the others, held-out rows may disagree a little.
+        decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
+        decreasing = decreasing.clamp(min=least)
+        complement = min(max(float(spread[-1]), least), float(decreasing[-1]))
+        added = floor * float(decreasing.median())  # of as many axes for all, although the rest of a fold may have fewer
+        return LinearPart(mean, axes, decreasing[: len(axes)] + added, complement + added)
+
+    numbers = torch.arange(len(folds), device=everywhere.device)
+    held_out = [part(mean, other, everywhere[numbers != number]) for number, (mean, other) in enumerate(others)]
+    return part(total.mean, axes, everywhere), held_out
 
 
 def principal_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,11 @@ HISTORY_NAMES = ("loss", "held_out_loss", "orthonormality_error", "seconds")  # 
 MOST_SCORE = 1e150  # so that squares of scores can be added up
 
 
+def clamped(scores: Tensor) -> Tensor:
+    """Return finite scores: the first-order distance is infinite where a gradient vanishes, and the linear part far away."""
+    return scores.nan_to_num(nan=MOST_SCORE).clamp(max=MOST_SCORE)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A manifold, and how far points are from it.
@@ -77,8 +82,7 @@ class Model:
             score += self.linear_part.squared_distances(points)
         if self.quadrics is not None:
             score += self._combined(self._distances(points)).sum(dim=1)
-        # The first-order distance is infinite where a gradient vanishes, and the linear part overflows very far away.
-        return score.nan_to_num(nan=MOST_SCORE).clamp(max=MOST_SCORE)
+        return clamped(score)
 
     def quadric_distances(self, points: Tensor) -> Tensor:
         """Return the distance (n, m) of points (n, d) to each quadric, in working coordinates."""

@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from pyod_quadric.data.rows import normalized
 from pyod_quadric.geometry.distances import ratio, second_order_from
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
+from pyod_quadric.model.calibration import Calibration
 from pyod_quadric.model.model import MOST_SCORE, Model
 from pyod_quadric.model.norms import SHORTEST
 
 OPSET = 18  # of the ONNX graph: the one that torch writes without converting
-INPUT_NAME, OUTPUT_NAME = "rows", "scores"
+INPUT_NAME, OUTPUT_NAMES = "rows", ("scores", "p_values")
 
 
 class ScoreModule(nn.Module):
-    """Outlier scores (n,) of raw rows (n, d), differentiable, with everything that was learnt as buffers.
+    """Outlier scores (n,) of raw rows (n, d), differentiable, with everything that was learnt as buffers; p-values on request.
 
     Rows may have any floating-point type. Computations, and scores, are in that of the buffers: float64, until ``to(dtype)``
     or ``float()`` changes it. Rows are not checked: NaN gives the largest score, not an error.
@@ -29,6 +30,8 @@ class ScoreModule(nn.Module):
     Parameters
     ----------
     model : Model
+    calibration : Calibration, optional
+        With it, the module gives a pair of scores (n,) and p-values (n,).
 
     Examples
     --------
@@ -54,15 +57,17 @@ class ScoreModule(nn.Module):
     complement: Tensor
     norm_median: Tensor | None
     norm_spread: Tensor
+    knots: Tensor | None
+    p_values: Tensor
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, calibration: Calibration | None = None) -> None:
         super().__init__()
         coordinates, quadrics, part = model.coordinates, model.quadrics, model.linear_part
         self.n_features = len(coordinates.mean)
         self.normalize, self.distance = model.normalize, model.distance
         buffers: dict[str, Tensor] = {}
         # What is not there is an attribute and no buffer, since torch.export miscounts buffers that are None.
-        self.quadratic = self.weights = self.linear_mean = self.norm_median = None
+        self.quadratic = self.weights = self.linear_mean = self.norm_median = self.knots = None
         if quadrics is not None:
             buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
             buffers |= {"quadratic": quadrics.quadratic, "linear": quadrics.linear, "constant": quadrics.constant}
@@ -76,6 +81,8 @@ class ScoreModule(nn.Module):
         if model.norms is not None:
             buffers["norm_median"] = torch.tensor(model.norms.median, dtype=torch.float64)
             buffers["norm_spread"] = torch.tensor(model.norms.spread, dtype=torch.float64)
+        if calibration is not None:
+            buffers |= {"knots": calibration.knots, "p_values": calibration.p_values}
         for name, tensor in buffers.items():
             self.__dict__.pop(name, None)
             self.register_buffer(name, tensor.to(torch.float64, copy=True))
@@ -85,8 +92,15 @@ class ScoreModule(nn.Module):
         """The type of the buffers, in which scores are computed."""
         return next((buffer.dtype for buffer in self.buffers()), torch.float64)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return the scores (n,) of rows (n, d)."""
+    def forward(self, rows: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the scores (n,) of rows (n, d), and their p-values (n,) if the module has them."""
+        scores = self._scores(rows)
+        if self.knots is None:
+            return scores
+        # Graphs have no binary search; see Calibration.p_values_of.
+        return scores, self.p_values[(scores.detach()[:, None] > self.knots).sum(dim=1)]
+
+    def _scores(self, rows: Tensor) -> Tensor:
         rows = rows.to(self.dtype)
         score = torch.zeros_like(rows[:, 0])
         if self.norm_median is not None:
@@ -140,7 +154,7 @@ def exported(module: ScoreModule, dtype: torch.dtype = torch.float32) -> torch.e
 
 
 def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype = torch.float32) -> bytes:
-    """Return the content of an ONNX file: a graph from ``rows`` (n, d) of a type to ``scores`` (n,) of float64, for any n.
+    """Return the content of an ONNX file: a graph from ``rows`` (n, d) of a type to what a module gives, for any n.
 
     Parameters
     ----------
@@ -158,7 +172,7 @@ def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype
     program = torch.onnx.export(
         exported(module, dtype).run_decompositions(decompositions),
         input_names=[INPUT_NAME],
-        output_names=[OUTPUT_NAME],
+        output_names=list(OUTPUT_NAMES[: 1 if module.knots is None else 2]),
         opset_version=OPSET,
         dynamo=True,
         verbose=False,

@@ -86,8 +86,12 @@ class Moments:
 
     def about(self, point: Tensor) -> Tensor:
         """Return the second moments (d, d) about a point (d,)."""
+        return self.scatter_about(point) / self.weight
+
+    def scatter_about(self, point: Tensor) -> Tensor:
+        """Return the weighted sum (d, d) of ``(x - point)(x - point)ᵀ``."""
         shift = self.mean - point
-        return self.covariance() + torch.outer(shift, shift)
+        return self.scatter + self.weight * torch.outer(shift, shift)
 
 
 def in_folds(

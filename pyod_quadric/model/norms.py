@@ -48,8 +48,11 @@ class Norms:
 
     def squared_deviations(self, points: Tensor) -> Tensor:
         """Return the squared deviations (n,) of points (n, d) from the median, in units of the spread, in float64."""
-        norms = row_norms(points).clamp(min=SHORTEST)
-        return ((norms.log() - self.median) / self.spread).square()
+        return self.squared_deviations_of(row_norms(points))
+
+    def squared_deviations_of(self, norms: Tensor) -> Tensor:
+        """Return the same of norms (n,)."""
+        return ((norms.clamp(min=SHORTEST).log() - self.median) / self.spread).square()
 
     def contributions(self, points: Tensor) -> Tensor:
         """Return what each feature adds to the squared deviation (n, d): its share of the squared length."""

@@ -36,6 +36,8 @@ class FittedState:
     model : Model
     decision_scores, labels, row_weights : ndarray of shape (n,)
         Of the training rows.
+    groups : ndarray of shape (n,), optional
+        The keys of their groups.
     threshold, mean_score, std_score : float
     history : dict of lists
         One entry an epoch, NaN for what was not measured.
@@ -54,6 +56,7 @@ class FittedState:
     std_score: float
     history: dict[str, list[float]]
     versions: dict[str, str]
+    groups: NDArray[np.int64] | None = None
     feature_names: list[str] | None = None
     stream: Reservoir | None = None
 
@@ -102,6 +105,7 @@ LAYOUT: Layout = {
     "decision_scores": Array(("n",), EXACT, least=0, most=MOST_SCORE),
     "labels": Array(("n",), (torch.uint8,), most=1),
     "row_weights": Array(("n",), EXACT, least=0),
+    "groups": Array(("n",), (torch.int64,)),
     "threshold": Number(),
     "mean_score": Number(),
     "std_score": Number(least=0),
@@ -109,15 +113,16 @@ LAYOUT: Layout = {
     "versions": Texts(dict),
     "feature_names": Texts(list),
     "stream.rows": Array(("sample", "d")),
+    "stream.groups": Array(("sample",), (torch.int64,)),
     **{f"stream.{name}": Whole(0, MOST_COUNT) for name in ("seed", "capacity", "n_seen", "n_used", "window")},
     **_quadrics("init", "given", "j"),  # of the parameters, the only one with tensors
 }
 # What is there together or not at all.
 OPTIONAL = (
     *("model.quadrics", "model.quadric_weights", "model.linear_part", "model.norms"),
-    *("feature_names", "stream", "stream.window", "init"),
+    *("groups", "feature_names", "stream", "stream.window", "stream.groups", "init"),
 )
-AS_NUMPY = ("decision_scores", "row_weights", "stream.rows")
+AS_NUMPY = ("decision_scores", "row_weights", "groups", "stream.rows", "stream.groups")
 
 
 def to_bytes(state: FittedState, parameters: Mapping[str, Any]) -> bytes:

@@ -309,3 +309,80 @@ def test_info(call, folder):
     text = succeeded(call("info named"))
     assert "feature names: a, b, c, d" in text
     assert "  training rows: 300" in text
+
+
+# Decisions
+
+
+def columns_of(path):
+    with path.open(newline="") as file:
+        names, *rows = csv.reader(file)
+    return {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def test_score_writes_p_values_and_labels_by_rates(call, folder):
+    detector, new = QuadricDetector.load(folder / "model"), np.load(folder / "new.npy")
+    for options, expected in (
+        ("--fpr 0.2", detector.predict(new, false_positive_rate=0.2)),
+        ("--fdr 0.5", detector.predict(new, false_discovery_rate=0.5)),
+        ("", detector.predict(new)),
+    ):
+        said = call(f"score model new.npy -o decided.csv --force --p-values --batch-size 7 {options}")
+        assert said[0] == 0, said[2]
+        found = columns_of(folder / "decided.csv")
+        assert list(found) == ["row", "score", "label", "p_value"]
+        np.testing.assert_array_equal(found["label"].astype(int), expected)
+        np.testing.assert_array_equal(found["p_value"].astype(float), detector.predict_pvalue(new))
+    assert f"{detector.predict(new).sum()} of 90 rows are above the threshold" in said[2]
+
+
+def test_rows_without_a_score_have_no_p_value(call, folder):
+    rows = np.load(folder / "new.npy")
+    rows[5, 1] = np.nan
+    np.save(folder / "spoilt.npy", rows)
+    for rate in ("--fdr 0.1", "--fpr 0.1"):
+        assert call(f"score model spoilt.npy -o decided.csv --force --p-values --on-nan score-nan {rate}")[0] == 0
+        found = columns_of(folder / "decided.csv")
+        assert (found["label"][5], found["p_value"][5]) == ("-1", "nan")
+        assert len(found["row"]) == 90
+        assert call(f"score model spoilt.npy -o decided.csv --force --on-nan drop {rate}")[0] == 0
+        assert len(columns_of(folder / "decided.csv")["row"]) == 89
+
+
+@pytest.mark.parametrize("options", ["--fdr 0", "--fpr 1.5", "--fdr 0.1 --fpr 0.1", "--p-values -o scores.npy --force"])
+def test_rates_that_mean_nothing_are_wrong_usage(call, options):
+    assert call(f"score model new.npy {options}")[0] == 2
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "file"])
+def test_fit_takes_groups_from_anywhere(call, folder, kind):
+    rows, people = np.load(folder / "rows.npy"), np.array([f"person {i // 3}" for i in range(300)])
+    table = pyarrow.table({"who": people, **dict(zip(NAMES, rows.T, strict=True)), "y": np.zeros(300)})
+    pyarrow.csv.write_csv(table, folder / "grouped.csv")
+    pyarrow.parquet.write_table(table, folder / "grouped.parquet")
+    np.savez(folder / "grouped.npz", X=rows, who=people)
+    np.save(folder / "people.npy", people)
+    source = {
+        "csv": "grouped.csv --group-column who --label-column y",
+        "parquet": "grouped.parquet --group-column who --drop y",
+        "npz": "grouped.npz --group-column who",
+        "file": "rows.npy --groups people.npy",
+    }[kind]
+    assert call(f"fit {source} -o grouped-{kind} -q")[0] == 0
+    found = QuadricDetector.load(folder / f"grouped-{kind}")
+    expected = QuadricDetector().fit(rows, groups=people)
+    np.testing.assert_array_equal(found.groups_, expected.groups_)
+    np.testing.assert_allclose(found.decision_scores_, expected.decision_scores_, rtol=1e-9)
+
+
+def test_groups_are_given_once(call):
+    assert call("fit rows.csv --group-column id --groups labels.npy -o twice")[0] == 2
+
+
+def test_drift(call, folder):
+    detector, new = QuadricDetector.load(folder / "model"), np.load(folder / "new.npy")
+    expected = detector.drift_test(new)
+    assert json.loads(succeeded(call("drift model new.npy --json"))) == {"rows": 90, **expected._asdict()}
+    assert f"statistic {expected.statistic:.4f}, p-value" in succeeded(call("drift model new.npy"))
+    status, _, said = call("drift model new.npy --groups labels.npy")
+    assert (status, "300 labels" in said) == (1, True)

@@ -22,6 +22,12 @@ FRAME = pandas.DataFrame(np.random.default_rng(0).normal(size=(120, 4)), columns
 @pytest.fixture
 def scored():
     """Scores of the frame by a detector that was fitted to it."""
+    return QuadricDetector().fit(FRAME).decision_function(FRAME)
+
+
+@pytest.fixture
+def scored_in_training():
+    """Its training scores."""
     return QuadricDetector().fit(FRAME).decision_scores_
 
 
@@ -48,23 +54,23 @@ def test_numbers_of_all_kinds(dtype, tmp_path):
     np.testing.assert_array_equal(found.decision_scores_, QuadricDetector().fit(frame.to_numpy()).decision_scores_)
 
 
-def test_columns_of_shards_are_found_by_their_names(tmp_path, scored):
+def test_columns_of_shards_are_found_by_their_names(tmp_path, scored_in_training):
     FRAME[:50].to_parquet(tmp_path / "0.parquet")
     FRAME[50:][NAMES[::-1]].to_parquet(tmp_path / "1.parquet")
     detector = QuadricDetector().fit(tmp_path)
-    np.testing.assert_array_equal(detector.decision_scores_, scored)
+    np.testing.assert_array_equal(detector.decision_scores_, scored_in_training)
     assert list(detector.feature_names_in_) == NAMES
     FRAME[50:].rename(columns={"c": "e"}).to_parquet(tmp_path / "2.parquet")
     with pytest.raises(ValueError, match=r"2\.parquet cannot be read: its columns are not those .* they differ in c, e"):
         QuadricDetector().fit(tmp_path)
 
 
-def test_names_of_shards_count_after_files_without_names(tmp_path, scored):
+def test_names_of_shards_count_after_files_without_names(tmp_path, scored_in_training):
     np.save(tmp_path / "0.npy", np.ascontiguousarray(FRAME[:20]))
     FRAME[20:50].to_parquet(tmp_path / "1.parquet")
     FRAME[50:][NAMES[::-1]].to_parquet(tmp_path / "2.parquet")
     detector = QuadricDetector().fit(tmp_path)
-    np.testing.assert_array_equal(detector.decision_scores_, scored)
+    np.testing.assert_array_equal(detector.decision_scores_, scored_in_training)
     assert list(detector.feature_names_in_) == NAMES
 
 

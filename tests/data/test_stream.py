@@ -31,6 +31,17 @@ def test_it_holds_different_rows_of_the_stream(n, sizes, capacity):
         np.testing.assert_array_equal(sample, np.arange(n))
 
 
+@pytest.mark.parametrize("window", [None, 12])
+@given(n=st.integers(1, 60), sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_groups_stay_with_their_rows(n, sizes, window):
+    reservoir, rows, place = Reservoir(0, 9, window=window), np.arange(float(n))[:, None], 0
+    while place < n:
+        part = slice(place, place + sizes[place % len(sizes)])
+        reservoir = reservoir.with_rows(rows_of(rows[part]), 7 * np.arange(n)[part])
+        place = part.stop
+    np.testing.assert_array_equal(reservoir.groups, 7 * reservoir.sample()[:, 0])
+
+
 def test_it_is_uniform():
     counts = sum(np.bincount(streamed(60, [7], 15, seed).sample()[:, 0].astype(int), minlength=60) for seed in range(800))
     expected = 800 * 15 / 60

@@ -22,7 +22,7 @@ from pyod_quadric.allowed import (
     checked,
     parsed,
 )
-from pyod_quadric.fitting.folds import N_FOLDS
+from pyod_quadric.fitting.folds import LEAST_FOLDS
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.parameters import LEAST_ROWS, RARELY_USED, Parameters, declarations, training_declaration
 from tests.support.circle import X
@@ -46,7 +46,7 @@ def test_the_docstrings_name_every_parameter():
 def test_what_is_declared_elsewhere_agrees():
     (words,) = declarations(Parameters)["distance"].metadata["kinds"]
     assert words.words == tuple(DISTANCE_FUNCTIONS)
-    assert LEAST_ROWS == N_FOLDS
+    assert LEAST_ROWS == LEAST_FOLDS
 
 
 # No silence

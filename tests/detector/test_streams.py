@@ -29,7 +29,7 @@ def capacity(monkeypatch):
     """Let streams keep few rows."""
 
     def keep(n_rows):
-        monkeypatch.setattr("pyod_quadric.data.stream.Reservoir.__init__.__defaults__", (n_rows, None, 0, 0, None))
+        monkeypatch.setattr("pyod_quadric.data.stream.Reservoir.__init__.__defaults__", (n_rows, None, 0, 0, None, None))
 
     return keep
 

@@ -199,7 +199,8 @@ def test_the_file_of_the_readme_is_whole_and_holds_no_folders(tmp_path, monkeypa
     graph = onnx.load(tmp_path / "scores.onnx")
     onnx.checker.check_model(graph, full_check=True)
     assert [(opset.domain, opset.version) for opset in graph.opset_import] == [("", OPSET)] == [("", 18)]
-    (rows,), (scores,) = session.get_inputs(), session.get_outputs()
+    (rows,), (scores, p_values) = session.get_inputs(), session.get_outputs()
+    assert (p_values.name, p_values.shape, p_values.type) == ("p_values", ["n"], "tensor(double)")
     assert (rows.name, rows.shape, rows.type) == ("rows", ["n", 3], "tensor(float)")
     assert (scores.name, scores.shape, scores.type) == ("scores", ["n"], "tensor(double)")
     properties = {entry.key: entry.value for entry in graph.metadata_props}

@@ -142,14 +142,15 @@ def monomial_gradients(p, k):
     return np.array([*quadratic, *(float(i == k) for i in range(d)), 0.0])
 
 
-def held_out_variances(folds):
-    """Mean over folds of the second moment of a fold's rows along the principal axes of the others, about their mean."""
+def held_out_variances(folds, left_out=None):
+    """Mean over rows, all or without those of a fold, of their squares along the principal axes of other folds."""
     seen = []
     for j, fold in enumerate(folds):
         others = np.concatenate([other for i, other in enumerate(folds) if i != j])
         mean = others.mean(axis=0)
         axes = np.linalg.svd(others - mean, full_matrices=False)[2]
-        seen.append([np.mean([((row - mean) @ axis) ** 2 for row in fold]) for axis in axes])
+        if j != left_out:
+            seen += [((row - mean) @ axes.T) ** 2 for row in fold]
     return np.mean(seen, axis=0)
 
 

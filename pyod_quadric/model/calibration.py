@@ -1,0 +1,102 @@
+"""What a score means: how unusual it would be for a row like those of the fit.
+
+Everything here compares scores with those of training rows by models that had not seen them. A p-value is the share of such
+scores that are at least as high, the row itself included (Vovk, Gammerman and Shafer 2005; for outliers Bates et al. 2023).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import ks_2samp
+from torch import Tensor
+
+EXACT_RANKS = 1000  # the highest scores, which are all kept
+STEP = 1.01  # of the ranks that are kept beyond those, so that p-values are rounded up by at most a hundredth of them
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A table from scores to p-values, of bounded size.
+
+    Parameters
+    ----------
+    knots : Tensor of shape (t,)
+        Some of the training scores, in ascending order.
+    p_values : Tensor of shape (t + 1,)
+        Of scores above none of the knots, above the first one, and so on.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> Calibration.of(np.arange(9.0)).p_values_of(torch.tensor([-1.0, 7.5, 8.5]))
+    tensor([1.0000, 0.2000, 0.1000], dtype=torch.float64)
+    """
+
+    knots: Tensor
+    p_values: Tensor
+
+    @classmethod
+    def of(cls, scores: NDArray[np.float64]) -> "Calibration":
+        """Make the table from the scores (n,) of training rows."""
+        n = len(scores)
+        n_beyond = int(np.ceil(np.log(max(1, n / EXACT_RANKS)) / np.log(STEP)))
+        beyond = np.floor(EXACT_RANKS * STEP ** np.arange(1, n_beyond + 1))
+        ranks = np.unique(np.minimum(np.concatenate([np.arange(1, EXACT_RANKS + 1), beyond, [n]]), n)).astype(np.int64)[::-1]
+        # A score above the one of rank r, counted from the highest, has less than r others that are as high.
+        table = np.concatenate([[1.0], ranks / (n + 1)])
+        return cls(torch.from_numpy(np.sort(scores)[n - ranks]), torch.from_numpy(table))
+
+    def p_values_of(self, scores: Tensor) -> Tensor:
+        """Return the p-values (n,) of scores (n,)."""
+        return self.p_values.to(scores.device)[torch.searchsorted(self.knots.to(scores), scores.contiguous())]
+
+
+def posterior_of(p_values: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
+    """Return the probability of being an outlier, from p-values and the share of outliers that is expected.
+
+    P-values of inliers are uniform. Those of outliers are near 0, how near nobody knows: their density is taken to be
+    ``a p^(a - 1)``, where all shapes ``a`` from 0 to 1 are as good (Sellke, Bayarri and Berger 2001). On average it is
+    ``(1 - p + p log p) / (p log² p)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> posterior_of(np.array([0.001, 0.05, 1.0]), prior=0.1).round(3)
+    array([0.698, 0.165, 0.053])
+    """
+    logarithms = np.log(p_values)
+    near_one = logarithms > -1e-4  # where the quotient would be 0 / 0
+    safe = np.where(near_one, -1.0, logarithms)
+    density = np.where(near_one, 0.5, (np.exp(-safe) - 1 + safe) / safe**2)
+    return np.asarray(prior * density / (prior * density + 1 - prior))
+
+
+class DriftResult(NamedTuple):
+    """Whether a batch of rows is like the training rows.
+
+    Parameters
+    ----------
+    statistic : float
+        The largest difference between the distribution of the batch's scores and that of the training rows, from 0 to 1.
+    pvalue : float
+        How probable a difference as large as this is for rows like those of the fit.
+    """
+
+    statistic: float
+    pvalue: float
+
+
+def drift_of(scores: ArrayLike, training_scores: ArrayLike) -> DriftResult:
+    """Compare the scores of a batch (m,) with those of training rows (n,) by the test of Kolmogorov and Smirnov.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> drift_of(np.arange(50) + 0.5, np.arange(60)).pvalue > 0.1
+    True
+    """
+    found = ks_2samp(scores, training_scores)
+    return DriftResult(float(found.statistic), float(found.pvalue))
