@@ -100,9 +100,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.
     n_folds : int, "auto" or None, default="auto"
         The folds by which training rows are held out. More folds make decisions about new rows more exact where rows are few,
-        and take longer. "auto" is 20,000 divided by the number of rows, from 3 to 10. Training is repeated for each fold; None
-        trains once and scores training rows in-sample, which only ``score_function="mean_distance"`` allows: thresholds and
-        p-values then are too low, the more so the fewer rows there are.
+        and take longer. "auto" is 20,000 divided by the number of rows, or of groups, from 5 to 10 (from 3 on, if quadrics are
+        trained). Training is repeated for each fold. None trains once and scores training rows in-sample, which only
+        ``score_function="mean_distance"`` allows: thresholds and p-values then are too low, the more so the fewer rows there
+        are.
     robust : bool, default=True
         Whether rows that are far from the others count less, from a first fit by which held-out rows are scored.
     distance : {"second_order", "first_order", "algebraic"}, default="second_order"

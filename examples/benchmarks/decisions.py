@@ -32,11 +32,13 @@ METHODS = (OURS, "KNN", "GMM", "IForest", "LOF")
 CONTAMINATIONS = (0.01, 0.05, 0.1)
 SHARES = (0.01, 0.05, 0.1)  # of outliers in mixtures
 RATE = 0.1  # of false discoveries
-BATCHES = (50, 200, 1000)
+BATCHES = (50, 200, 1000, 10_000)
 N_MIXTURES, N_MIXED = 20, 1000
 SIZES = (200, 400, 1000, 2000, 8000)
 FEW = 400  # rows, below which there is noise of the split itself
-MOST_ROWS, MOST_TESTED = 12_000, 4000
+MOST_ROWS, MOST_TESTED, MOST_OUTLIERS = 12_000, 20_000, 2000
+N_BINS = 10
+CURVES = {OURS: "posterior", "KNN": "unify", "GMM": "unify", "IForest": "unify"}
 
 Rows = NDArray[np.float32]
 
@@ -94,17 +96,22 @@ def split(task: Task, seed: int) -> tuple[Rows, Rows, NDArray[Any] | None]:
     return task.inliers[fitted], task.inliers[~fitted][:MOST_TESTED], groups
 
 
-def expected_calibration_error(probabilities: NDArray[np.float64], labels: NDArray[np.int_]) -> float:
-    """Return the mean difference between predicted and true shares of outliers, over ten bins.
+def binned(probabilities: NDArray[np.float64], labels: NDArray[np.int_]) -> NDArray[np.float64]:
+    """Return the share of rows in each of ten bins, and their probabilities and labels summed and divided by all: (10, 3)."""
+    bins = np.minimum((probabilities * N_BINS).astype(int), N_BINS - 1)
+    sums = [np.bincount(bins, weights, N_BINS) for weights in (None, probabilities, labels)]
+    return np.stack(sums, axis=1) / len(labels)
+
+
+def expected_calibration_error(bins: NDArray[np.float64]) -> float:
+    """Return the mean difference between predicted and true shares of outliers.
 
     Examples
     --------
-    >>> round(expected_calibration_error(np.array([0.1, 0.1, 0.9, 0.9]), np.array([0, 0, 1, 1])), 3)
+    >>> round(expected_calibration_error(binned(np.array([0.1, 0.1, 0.9, 0.9]), np.array([0, 0, 1, 1]))), 3)
     0.1
     """
-    bins = np.minimum((probabilities * 10).astype(int), 9)
-    gaps = [abs(probabilities[bins == b].mean() - labels[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
-    return float(sum(gaps))
+    return float(np.abs(bins[:, 1] - bins[:, 2]).sum())
 
 
 def measure(task: Task, method: str, seed: int) -> dict[str, Any]:
@@ -116,7 +123,7 @@ def measure(task: Task, method: str, seed: int) -> dict[str, Any]:
         detector = make_detector(method, training.shape[1], seed)
         detector = detector.fit(training, groups=groups) if isinstance(detector, QuadricDetector) else detector.fit(training)
         seconds = time.perf_counter() - started
-        inside, outside = detector.decision_function(inliers), detector.decision_function(task.outliers[:MOST_TESTED])
+        inside, outside = detector.decision_function(inliers), detector.decision_function(task.outliers[:MOST_OUTLIERS])
         table = Calibration.of(np.asarray(detector.decision_scores_, dtype=np.float64))
         p_inside, p_outside = (detector_p_values(table, scores) for scores in (inside, outside))
         uniform = np.arange(1, len(p_inside) + 1) / len(p_inside)
@@ -128,7 +135,7 @@ def measure(task: Task, method: str, seed: int) -> dict[str, Any]:
             "seconds": seconds,
             "fdr": [false_discoveries(p_inside, p_outside, share, rng) for share in SHARES],
             "drift": [drift_rate(inside, detector.decision_scores_, size, rng) for size in BATCHES],
-            "ece": calibration_errors(detector, inliers, task.outliers, rng),
+            "bins": calibration_bins(detector, inliers, task.outliers, rng),
         }
     return found
 
@@ -159,14 +166,14 @@ def drift_rate(inside: NDArray[Any], training_scores: NDArray[Any], size: int, r
     return float(np.mean(found))
 
 
-def calibration_errors(detector: Any, inliers: Rows, outliers: Rows, rng: np.random.Generator) -> dict[str, float]:
-    """Return the expected calibration error of each kind of probability on a mixture with a tenth of outliers."""
-    n_outside = max(1, min(len(outliers), len(inliers) // 9))
+def calibration_bins(detector: Any, inliers: Rows, outliers: Rows, rng: np.random.Generator) -> dict[str, Any]:
+    """Return how each kind of probability is calibrated on a mixture with a tenth of outliers, the default contamination."""
+    n_outside = max(1, min(len(outliers), len(inliers) // 9, MOST_OUTLIERS))
     inside = inliers[: 9 * n_outside]
     rows = np.concatenate([inside, outliers[rng.choice(len(outliers), n_outside, replace=False)]])
     labels = np.repeat([0, 1], [len(inside), n_outside])
     methods = ("posterior", "unify", "linear") if isinstance(detector, QuadricDetector) else ("unify", "linear")
-    return {method: expected_calibration_error(detector.predict_proba(rows, method=method)[:, 1], labels) for method in methods}
+    return {method: binned(detector.predict_proba(rows, method=method)[:, 1], labels).tolist() for method in methods}
 
 
 def n_seeds(n: int) -> int:
@@ -206,13 +213,18 @@ def summary(results: dict[str, Any], method: str) -> dict[str, Any]:
         **{f"FDR at {share:.0%}": mean["fdr"][i][0] for i, share in enumerate(SHARES)},
         **{f"power at {share:.0%}": mean["fdr"][i][1] for i, share in enumerate(SHARES)},
         **{f"drift in {size} rows": mean["drift"][i] for i, size in enumerate(BATCHES)},
-        **{f"calibration error, {kind}": value for kind, value in mean["ece"].items()},
+        **{
+            f"calibration error, {kind}": float(
+                np.mean([expected_calibration_error(np.array(entry[method]["bins"][kind])) for entry in cells])
+            )
+            for kind in mean["bins"]
+        },
     }
 
 
 def draw(results: dict[str, Any]) -> Figure:
-    """Draw the share of flagged inliers at a contamination of .05, for each set and method."""
-    figure, ax = plt.subplots(figsize=(8, 1.2 + 0.22 * len(results)), layout="constrained")
+    """Draw the share of flagged inliers at a contamination of .05 for each set and method, and calibration curves."""
+    figure, (ax, curves) = plt.subplots(1, 2, figsize=(12, 2 + 0.2 * len(results)), layout="constrained", width_ratios=(3, 2))
     for method, marker in zip(METHODS, "osd^v", strict=True):
         shares = [entry[method]["flagged"][1] for entry in results.values()]
         colour = "tab:red" if method == OURS else None
@@ -223,6 +235,17 @@ def draw(results: dict[str, Any]) -> Figure:
     ax.set(xlabel="share of new inliers flagged at contamination 0.05", xscale="log")
     ax.grid(alpha=0.3)
     ax.legend(loc="lower right")
+    for (method, kind), marker in zip(CURVES.items(), "osd^", strict=True):
+        bins = np.mean([entry[method]["bins"][kind] for entry in results.values()], axis=0)
+        share, predicted, true = bins[bins[:, 0] > 0].T
+        colour = "tab:red" if method == OURS else None
+        curves.plot(predicted / share, true / share, f"{marker}-", label=f"{method}, {kind}", color=colour, markersize=5)
+    curves.plot([0, 1], [0, 1], color="black", linewidth=0.8)
+    curves.set(xlabel="predicted probability of being an outlier", ylabel="true share of outliers", xlim=(0, 1), ylim=(0, 1))
+    curves.set_aspect("equal")
+    curves.set_title(f"mixtures with a tenth of outliers, mean of {len(results)} settings", fontsize=9)
+    curves.grid(alpha=0.3)
+    curves.legend(loc="upper left")
     return figure
 
 

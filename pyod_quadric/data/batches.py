@@ -71,17 +71,28 @@ class RowBatches(Batches):
     weights : array of shape (n,), optional
         With which probability each row takes part in an epoch, from 0 to 1. So the mean over an epoch is that of weighted
         rows, and batches are smaller where weights are.
+    groups : array of shape (n,), optional
+        With groups, all rows of one group in k are held out.
     """
 
     def __init__(
-        self, rows: Rows, batch_size: int, seed: int, one_in: int = 0, weights: NDArray[np.floating] | None = None
+        self,
+        rows: Rows,
+        batch_size: int,
+        seed: int,
+        one_in: int = 0,
+        weights: NDArray[np.floating] | None = None,
+        groups: NDArray[np.int64] | None = None,
     ) -> None:
         self._rows, self._batch_size, self._seed, self._one_in, self._weights = rows, batch_size, seed, one_in, weights
         if weights is not None and (weights.shape != (rows.n_rows,) or not ((weights >= 0) & (weights <= 1)).all()):
             raise ValueError(f"weights must be {rows.n_rows} numbers from 0 to 1, one for each row")
-        n_groups, rest = divmod(rows.n_rows, one_in) if one_in else (0, 0)
-        # The last group may be too short for its place.
-        self._n_held_out = n_groups + int(one_in > 0 and self._places(np.array([n_groups]))[0] < rest)
+        self._by_group = None if groups is None or not one_in else held_out_groups(groups, one_in, seed)
+        n_neighbours, rest = divmod(rows.n_rows, one_in) if one_in else (0, 0)
+        # The last neighbours may be too few for their place.
+        self._n_held_out = n_neighbours + int(one_in > 0 and self._places(np.array([n_neighbours]))[0] < rest)
+        if self._by_group is not None:
+            self._n_held_out = len(self._by_group[1])
         self._n_training = rows.n_rows - self._n_held_out
         if self._n_training < 1:
             raise ValueError(f"no rows are left to train on: {self._n_held_out} of {rows.n_rows} are held out")
@@ -102,8 +113,9 @@ class RowBatches(Batches):
         """Yield the held-out rows, in batches."""
         for start in range(0, self._n_held_out, self._batch_size):
             group = np.arange(start, min(start + self._batch_size, self._n_held_out))
+            held_out = group * self._one_in + self._places(group) if self._by_group is None else self._by_group[1][group]
             # The same rows take part after every epoch, so that losses can be compared.
-            yield from self._read_together([(group * self._one_in + self._places(group), (self._seed, start))])
+            yield from self._read_together([(held_out, (self._seed, start))])
 
     def _read_together(self, batches: Sequence[tuple[NDArray[np.int64], tuple[int, ...]]]) -> Iterator[Tensor]:
         """Yield batches of those rows that take part; in each process its share of them, which may be none."""
@@ -121,6 +133,8 @@ class RowBatches(Batches):
         """Return the rows of training rows by number: what is left of each group, in order."""
         if not self._one_in:
             return numbers
+        if self._by_group is not None:
+            return self._by_group[0][numbers]
         group, place = np.divmod(numbers, self._one_in - 1)
         return group * self._one_in + place + (place >= self._places(group))
 
@@ -145,6 +159,13 @@ def held_out_places(groups: NDArray[np.int64], one_in: int, seed: int) -> NDArra
     """Return which row of each group is held out: a hash of its number and the seed, so that nothing need be stored."""
     mixed = (groups.astype(np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(40)) % np.uint64(one_in)).astype(np.int64)
+
+
+def held_out_groups(groups: NDArray[np.int64], one_in: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indices of rows to train on and of rows to hold out: those of one group in so many, and of one at least."""
+    names = np.random.default_rng(seed).permutation(np.unique(groups))
+    held_out = np.isin(groups, names[: max(1, round(len(names) / one_in))])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 class PassBatches(Batches):

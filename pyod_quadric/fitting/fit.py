@@ -1,6 +1,6 @@
 """Fitting a model in passes over the rows: what to normalise, the rows' weights, the linear part, the quadrics, their weights.
 
-Everything is made from moments of three folds of the rows, so what a fold's rows look like to a model that has not seen them
+Everything is made from moments of some folds of the rows, so what a fold's rows look like to a model that has not seen them
 costs no further pass. The passes are: moments of the rows (and of the normalised rows, if that is an option); then in a few
 rounds, features of degree 2 in few coordinates, held-out scores of all rows, which give weights to rows, and weighted moments;
 at last weighted features in more coordinates. A sample of rows decides the weights of the quadrics. Memory holds a block of
@@ -98,7 +98,7 @@ def fit_model(
     check_shares(rows, MOST_BLOCK_ROWS)
     parameters, seed = on_first_rank(lambda: (parameters, seed))  # a random_state of None gives each process another seed
     rng = np.random.default_rng(seed)
-    n_folds, folds = folds_of(n, groups, parameters.n_folds, rng)
+    n_folds, folds = folds_of(n, groups, parameters.n_folds, rng, parameters.training() is not None)
     folded, moments, norms = folded_rows(rows, from_first_rank(folds, device).to(device), n_folds, device, parameters)
     sample = Sample.drawn(folded, rng)
     if groups is None and parameters.n_folds is not None:
@@ -113,7 +113,7 @@ def fit_model(
     history: dict[str, list[float]] = {}
     quadrics: list[WeightedQuadrics] = [(None, None)] * (1 + n_folds)  # of all rows, and of the complement of each fold
     if parameters.score_function != "linear":
-        job = _QuadricFit(folded, sample, coordinates, row_weights, parameters, parameters.training(seed))
+        job = _QuadricFit(folded, sample, coordinates, row_weights, parameters, parameters.training(seed), groups)
         quadrics, history = job.run()
     has_linear_part = parameters.score_function in ("combined", "linear")
     parts = [linear, *held_out] if has_linear_part else [None] * len(quadrics)
@@ -143,6 +143,7 @@ class _QuadricFit:
     row_weights: Tensor
     parameters: Parameters
     training: TrainingOptions | None
+    groups: NDArray[np.int64] | None
 
     def run(self) -> tuple[list[WeightedQuadrics], dict[str, list[float]]]:
         """Return the quadrics of all rows and then those of each fold, with their weights, and the history of the training."""
@@ -223,4 +224,4 @@ class _QuadricFit:
 
     def _train(self, start: Quadrics, training: TrainingOptions, row_weights: Tensor | None) -> Trained:
         weights = None if row_weights is None else row_weights.cpu().numpy()
-        return train(self.folded.rows, start, training, self.folded.lifted_coordinates(self.coordinates), weights)
+        return train(self.folded.rows, start, training, self.folded.lifted_coordinates(self.coordinates), weights, self.groups)

@@ -19,8 +19,9 @@ from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
 from pyod_quadric.parameters import LEAST_ROWS, Parameters
 
 MOST_BLOCK_ROWS = 8192
-# A fold of few rows is a large part of what there is to learn from, so that few rows are in many folds, where those are cheap.
-LEAST_FOLDS, MOST_FOLDS = LEAST_ROWS, 10
+LEAST_FOLDS = LEAST_ROWS
+# Where rows are few, each of them matters to what is learnt from the others, and many folds are cheap.
+USUAL_FOLDS, MOST_FOLDS = 5, 10
 ROWS_OF_ALL_FOLDS = 20_000
 # Rows are normalised only if their norms hold less than this share of the variance, and their mean more than that of the
 # squared norms: for centred rows the origin means nothing, but embeddings, even of texts of many kinds, have a mean.
@@ -108,9 +109,23 @@ class FoldedRows:
 
 
 def folds_of(
-    n_rows: int, groups: NDArray[np.int64] | None, n_folds: int | Literal["auto"] | None, rng: np.random.Generator
+    n_rows: int,
+    groups: NDArray[np.int64] | None,
+    n_folds: int | Literal["auto"] | None,
+    rng: np.random.Generator,
+    are_trained: bool = False,
 ) -> tuple[int, Tensor]:
     """Return how many folds there are, and which one each row is in (n,): at random, or by its group.
+
+    Parameters
+    ----------
+    n_rows : int
+    groups : ndarray of shape (n,), optional
+    n_folds : int, "auto" or None
+        The detector's; where rows need not be held out (None), folds are still needed for variances.
+    rng : numpy.random.Generator
+    are_trained : bool
+        Whether each fold costs a training, so that there should not be many.
 
     Examples
     --------
@@ -125,20 +140,21 @@ def folds_of(
         )
     if isinstance(n_folds, int) and n_folds > n_groups:
         raise ValueError(f"n_folds={n_folds} folds need as many {'rows' if groups is None else 'groups'}, got {n_groups}")
-    count = n_folds if isinstance(n_folds, int) else auto_folds(n_rows, n_groups)
+    count = n_folds if isinstance(n_folds, int) else auto_folds(n_groups, are_trained)
     folds = rng.permutation(np.arange(n_rows) % count) if groups is None else group_folds(groups, count)
     return count, torch.from_numpy(folds)
 
 
-def auto_folds(n_rows: int, n_groups: int) -> int:
-    """Return how many folds: 20,000 divided by the number of rows, from 3 to 10, and no more than there are groups of rows.
+def auto_folds(n_groups: int, are_trained: bool = False) -> int:
+    """Return how many folds: 20,000 divided by the number of groups, or of rows without groups, from 5 (or 3) to 10.
 
     Examples
     --------
-    >>> auto_folds(5, 5), auto_folds(500, 500), auto_folds(4000, 4000), auto_folds(10**6, 10**6)
-    (5, 10, 5, 3)
+    >>> auto_folds(4), auto_folds(500), auto_folds(3000), auto_folds(10**6), auto_folds(10**6, are_trained=True)
+    (4, 10, 7, 5, 3)
     """
-    return min(n_groups, MOST_FOLDS, max(LEAST_FOLDS, round(ROWS_OF_ALL_FOLDS / n_rows)))
+    least = LEAST_FOLDS if are_trained else USUAL_FOLDS
+    return min(n_groups, MOST_FOLDS, max(least, round(ROWS_OF_ALL_FOLDS / n_groups)))
 
 
 def in_fewer_folds(moments: list[Moments]) -> list[Moments]:

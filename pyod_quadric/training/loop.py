@@ -69,6 +69,7 @@ def train(
     options: TrainingOptions | None = None,
     coordinates: WorkingCoordinates | None = None,
     weights: NDArray[np.floating] | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> Trained:
     """Fit quadrics to rows by minibatch descent.
 
@@ -83,6 +84,8 @@ def train(
         The map from rows to working coordinates, if the rows are not in them already.
     weights : array of shape (n,), optional
         How much each row counts, from 0 to 1: the probability with which it takes part in an epoch. Not for loaders.
+    groups : array of shape (n,), optional
+        A number for the group of each row; ``validation_fraction`` then holds out whole groups.
 
     Examples
     --------
@@ -96,8 +99,8 @@ def train(
     """
     # All processes follow the first one, whatever they were given themselves.
     start, coordinates = from_first_rank((start, coordinates), start.device)
-    options, weights = on_first_rank(lambda: (options, weights))
-    return _Run(data, start, options or TrainingOptions(), coordinates, weights).finish()
+    options, weights, groups = on_first_rank(lambda: (options, weights, groups))
+    return _Run(data, start, options or TrainingOptions(), coordinates, weights, groups).finish()
 
 
 class _Run:
@@ -110,6 +113,7 @@ class _Run:
         options: TrainingOptions,
         coordinates: WorkingCoordinates | None,
         weights: NDArray[np.floating] | None,
+        groups: NDArray[np.int64] | None,
     ) -> None:
         check_n_quadrics(start.n_quadrics, start.n_features)
         self.options, self.coordinates, self.device = options, coordinates, start.device
@@ -119,9 +123,11 @@ class _Run:
         self.constraint: Constraint = constraint_for(options, start)
         self.dtype = start.dtype
         self.optimizer = self.constraint.optimizer(options.optimizer_name, options.lr, options.momentum)
-        self.batches = _batches(data, options, weights)
+        self.batches = _batches(data, options, weights, groups)
         self.fingerprint = (
-            on_first_rank(lambda: _fingerprint(options, data, start, coordinates, weights)) if options.checkpoint else {}
+            on_first_rank(lambda: _fingerprint(options, data, start, coordinates, weights, groups))
+            if options.checkpoint
+            else {}
         )
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
@@ -298,7 +304,9 @@ def _rows(data: Data) -> Rows:
     return rows_of(data)
 
 
-def _batches(data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None) -> Batches:
+def _batches(
+    data: Data, options: TrainingOptions, weights: NDArray[np.floating] | None, groups: NDArray[np.int64] | None
+) -> Batches:
     check_shared(None if _is_loader(data) else _rows(data))
     if isinstance(data, LoaderRows):
         _check_nothing_held_out(options)
@@ -306,7 +314,7 @@ def _batches(data: Data, options: TrainingOptions, weights: NDArray[np.floating]
     if not _is_loader(data):
         one_in = round(1 / options.validation_fraction) if options.validation_fraction else 0
         rows = _rows(data)
-        return RowBatches(rows, options.batch_size, options.seed, one_in, weights)
+        return RowBatches(rows, options.batch_size, options.seed, one_in, weights, groups)
     if weights is not None:
         raise ValueError("rows of a loader have no numbers to find their weights by; give an array or a file, or no weights")
     _check_nothing_held_out(options)
@@ -324,6 +332,7 @@ def _fingerprint(
     start: Quadrics,
     coordinates: WorkingCoordinates | None,
     weights: NDArray[np.floating] | None,
+    groups: NDArray[np.int64] | None,
 ) -> dict[str, str]:
     """Return what tells this run from another one."""
     numbers = {f.name: getattr(options, f.name) for f in fields(options) if f.compare}
@@ -332,6 +341,7 @@ def _fingerprint(
     named["n_quadrics and n_features"] = f"{start.n_quadrics}, {start.n_features}"
     named["the start"] = digest([start.quadratic, start.linear, start.constant])
     named["the coordinates"] = digest([coordinates.mean, coordinates.matrix]) if coordinates else "none"
+    named["the groups"] = "none" if groups is None else digest([torch.from_numpy(groups)])
     named["the weights"] = "none" if weights is None else digest([torch.from_numpy(weights)])
     if _is_loader(data):
         return named | {"the data": "a loader"}

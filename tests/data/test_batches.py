@@ -173,3 +173,13 @@ def test_pickles_are_not_read(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="Python objects"):
         rows_of(tmp_path / "objects.npy")
+
+
+@given(keys=st.lists(st.integers(0, 6), min_size=4, max_size=40), one_in=st.integers(2, 5), seed=st.integers(0, 9))
+def test_groups_are_held_out_together(keys, one_in, seed):
+    groups = np.array([*keys, 7, 8])
+    batches = RowBatches(rows_of(np.arange(float(len(groups)))[:, None]), 3, seed, one_in, groups=groups)
+    trained, held_out = (set(torch.cat(list(rows))[:, 0].int().tolist()) for rows in (batches.epoch(0), batches.validation()))
+    assert trained | held_out == set(range(len(groups)))
+    assert held_out
+    assert set(groups[list(trained)]).isdisjoint(groups[list(held_out)])

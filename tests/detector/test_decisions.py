@@ -83,9 +83,8 @@ def test_in_sample_scores_on_request():
 
 
 def test_folds_are_many_where_rows_are_few():
-    numbers = [auto_folds(n, n) for n in (3, 30, 300, 3000, 5000, 30_000, 10**7)]
-    assert numbers == [3, 10, 10, 7, 4, 3, 3]
-    assert auto_folds(1000, 4) == 4
+    assert [auto_folds(n) for n in (3, 30, 300, 3000, 5000, 10**7)] == [3, 10, 10, 7, 5, 5]
+    assert [auto_folds(n, are_trained=True) for n in (3, 300, 5000, 10**7)] == [3, 10, 4, 3]
 
 
 # New rows
