@@ -120,16 +120,12 @@ def fit_model(
     whole, *others = models_of(coordinates, parts, quadrics, parameters.distance)
     for_new = as_of_new_rows(coordinates, linear, moments, floor)
     scores = held_out_scores(folded, [replace(other, coordinates=for_new) for other in others] or [whole] * n_folds)
-    of_norms = Norms.of(norms) if has_linear_part and norms is not None else None
-    if of_norms is not None and norms is not None:
-        scores = clamped(scores + of_norms.squared_deviations_of(norms))
-    model = replace(
-        whole,
-        coordinates=folded.lifted_coordinates(coordinates),
-        linear_part=folded.lifted(linear) if has_linear_part else None,
-        norms=of_norms,
-        normalize=norms is not None,
-    )
+    model = replace(whole, coordinates=folded.lifted_coordinates(coordinates), normalize=norms is not None)
+    if has_linear_part:
+        model = replace(model, linear_part=folded.lifted(linear))
+    if has_linear_part and norms is not None:
+        of_norms = Norms.of(norms)
+        model, scores = replace(model, norms=of_norms), clamped(scores + of_norms.squared_deviations_of(norms))
     return Fitted(from_first_rank(model, device).on_cpu(), scores.cpu().numpy(), row_weights.cpu().numpy(), history)
 
 
