@@ -134,7 +134,10 @@ def measure(task: Task, method: str, seed: int) -> dict[str, Any]:
             "roc_auc": float(roc_auc_score(np.repeat([0, 1], [len(inside), len(outside)]), np.r_[inside, outside])),
             "seconds": seconds,
             "fdr": [false_discoveries(p_inside, p_outside, share, rng) for share in SHARES],
-            "drift": [drift_rate(inside, detector.decision_scores_, size, rng) for size in BATCHES],
+            "drift": [
+                None if task.groups is not None else drift_rate(inside, detector.decision_scores_, size, rng)
+                for size in BATCHES
+            ],
             "bins": calibration_bins(detector, inliers, task.outliers, rng),
         }
     return found

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from pyod_quadric.fitting.cross_fit import Sample
+from pyod_quadric.fitting.cross_fit import CrossCoordinates, Sample
 from pyod_quadric.fitting.folds import FoldedRows
 from pyod_quadric.model.coordinates import WorkingCoordinates, centred_coordinates, principal_coordinates
 from pyod_quadric.model.linear import LinearPart, cross_validated
@@ -50,6 +50,20 @@ def coordinates_for(
     k = _n_components(n_components, linear, folded, most)
     weighted = [(sample.rows, row_weights[sample.indices])]
     return principal_coordinates(linear.mean, linear.axes[:k], linear.variances[:k].sqrt(), weighted)
+
+
+def cross_coordinates(
+    coordinates: WorkingCoordinates, held_out: list[LinearPart], sample: Sample, row_weights: Tensor
+) -> CrossCoordinates:
+    """Return coordinates that have not seen the fold that they are for; those of all rows, where these have too few axes."""
+    k = len(coordinates.matrix)
+    if any(len(part.axes) < k for part in held_out):
+        return CrossCoordinates.shared(coordinates, len(held_out))
+    own = []
+    for fold, part in enumerate(held_out):
+        weighted = [(sample.rows, row_weights[sample.indices] * (sample.folds != fold))]
+        own.append(principal_coordinates(part.mean, part.axes[:k], part.variances[:k].sqrt(), weighted))
+    return CrossCoordinates(coordinates, own)
 
 
 def as_of_new_rows(

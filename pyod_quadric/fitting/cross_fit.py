@@ -1,6 +1,6 @@
 """Quadrics fitted to all rows, and to the complement of each fold, so that held-out rows can judge them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -51,6 +51,26 @@ class CrossFitted(NamedTuple):
         ]
 
 
+class CrossCoordinates(NamedTuple):
+    """Coordinates of the quadrics of all rows, and of those of the complement of each fold.
+
+    They may be the same: that is cheaper, and the rows of a fold have little to do with the axes of all rows. Groups of rows
+    have more to do with them.
+    """
+
+    whole: WorkingCoordinates
+    held_out: list[WorkingCoordinates]
+
+    @classmethod
+    def shared(cls, coordinates: WorkingCoordinates, n_folds: int) -> "CrossCoordinates":
+        """Return the same coordinates for all."""
+        return cls(coordinates, [coordinates] * n_folds)
+
+    def are_shared(self) -> bool:
+        """Return whether they are the same."""
+        return all(coordinates is self.whole for coordinates in self.held_out)
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Some rows in memory, which decide signs of axes and the evidence for quadrics."""
@@ -74,37 +94,54 @@ class Sample:
 
 def closed_form(
     folded: FoldedRows,
-    coordinates: WorkingCoordinates,
+    coordinates: CrossCoordinates,
     row_weights: Tensor,
     inner_product: InnerProduct = "hs",
     held_out: bool = True,
 ) -> CrossFitted:
-    """Return all orthonormal solutions of the closed form, in ascending order of mean squared value, from one pass."""
-    k = len(coordinates.matrix)
-    size = packed_size(k + 1)
-    products = [torch.zeros(size, size, dtype=torch.float64, device=folded.device) for _ in range(folded.n_folds)]
-    blocks = ((place, coordinates.transform(block)) for place, block in folded.blocks())
-    for fold, place, chosen, working in in_folds(blocks, folded.folds, folded.n_folds):
-        add_feature_products(products[fold], working, row_weights[place][chosen])
-    sum_over_ranks(*products)
+    """Return all orthonormal solutions of the closed form, in ascending order of mean squared value.
+
+    One pass is enough where coordinates are shared; others take one more for each fold.
+    """
+    k = len(coordinates.whole.matrix)
+    products = _feature_products(folded, coordinates.whole, row_weights)
     total = torch.stack(products).sum(dim=0)
 
     def solution(summed: Tensor) -> Quadrics:
         return SOLUTIONS[inner_product](summed / summed[-1, -1], packed_size(k)).to(dtype=folded.dtype)
 
-    folds = [solution(total - product) for product in products] if held_out else []
+    def complements() -> Iterator[Tensor]:
+        if coordinates.are_shared():
+            yield from (total - product for product in products)
+            return
+        for fold, own in enumerate(coordinates.held_out):
+            others = _feature_products(folded, own, row_weights * (folded.folds != fold))
+            yield torch.stack(others).sum(dim=0)
+
+    folds = [solution(summed) for summed in complements()] if held_out else []
     return from_first_rank(CrossFitted(solution(total), folds), folded.device)
 
 
+def _feature_products(folded: FoldedRows, coordinates: WorkingCoordinates, row_weights: Tensor) -> list[Tensor]:
+    """Return the weighted sum of ``φ φᵀ`` over each fold, from one pass; see :func:`add_feature_products`."""
+    size = packed_size(len(coordinates.matrix) + 1)
+    products = [torch.zeros(size, size, dtype=torch.float64, device=folded.device) for _ in range(folded.n_folds)]
+    blocks = ((place, coordinates.transform(block)) for place, block in folded.blocks())
+    for fold, place, chosen, working in in_folds(blocks, folded.folds, folded.n_folds):
+        add_feature_products(products[fold], working, row_weights[place][chosen])
+    sum_over_ranks(*products)
+    return products
+
+
 def quadric_evidence(
-    sample: Sample, coordinates: WorkingCoordinates, quadrics: CrossFitted, row_weights: Tensor, distance: Distance, d: int
+    sample: Sample, coordinates: CrossCoordinates, quadrics: CrossFitted, row_weights: Tensor, distance: Distance, d: int
 ) -> list[Tensor]:
     """Return the weights (m,) of quadrics, from a sample of rows of d features, each seen by quadrics that have not seen it.
 
     The first are by the evidence of all rows, the others by that of the complement of each fold, for quadrics that all rows
     speak for.
     """
-    rows, weights = coordinates.transform(sample.rows), row_weights[sample.indices]
+    rows, weights = _held_out_rows(sample, coordinates), row_weights[sample.indices]
     held_out = _held_out_distances(sample, rows, quadrics.held_out, distance)
     references = elliptical_references(rows, weights, N_REFERENCES, sample.rng)
     near, typical = held_out.square(), distances(references, quadrics.whole, distance).square()
@@ -115,7 +152,7 @@ def quadric_evidence(
 
 def as_of_all_rows(
     sample: Sample,
-    coordinates: WorkingCoordinates,
+    coordinates: CrossCoordinates,
     quadrics: CrossFitted,
     weights: list[Tensor],
     row_weights: Tensor,
@@ -127,18 +164,28 @@ def as_of_all_rows(
     fitted rows are below by as much. With K folds, held-out rows are above fitted ones by ``K / (K - 1) + 1`` times ``a / n``,
     of which new rows are spared ``1 / (K - 1)`` times ``a / n`` by a model of all rows.
     """
-    rows, shares = coordinates.transform(sample.rows), row_weights[sample.indices]
+    rows, shares = _held_out_rows(sample, coordinates), row_weights[sample.indices]
     kept = weights[0] > 0
     held_out = _held_out_distances(sample, rows, quadrics.some(kept).held_out, distance)
-    fitted = distances(rows, quadrics.whole[kept], distance)
+    fitted = distances(coordinates.whole.transform(sample.rows), quadrics.whole[kept], distance)
     above, below = (float(shares @ (found.double().square() @ weights[0][kept])) for found in (held_out, fitted))
     spared = max(0.0, above - below) / (2 * len(quadrics.held_out) - 1)
     factor = 1 - spared / above if above > 0 else 1.0
     return from_first_rank([weights[0], *(weight * factor for weight in weights[1:])], rows.device)
 
 
+def _held_out_rows(sample: Sample, coordinates: CrossCoordinates) -> Tensor:
+    """Return a sample's rows (n, k), each in the coordinates of its fold."""
+    rows = coordinates.whole.transform(sample.rows)
+    if not coordinates.are_shared():
+        for fold, own in enumerate(coordinates.held_out):
+            chosen = sample.folds == fold
+            rows[chosen] = own.transform(sample.rows[chosen])
+    return rows
+
+
 def _held_out_distances(sample: Sample, rows: Tensor, held_out: list[Quadrics], distance: Distance) -> Tensor:
-    """Return the distances (n, m) of a sample's rows to quadrics that have not seen them."""
+    """Return the distances (n, m) of rows in the coordinates of their folds to quadrics that have not seen them."""
     found = rows.new_empty(len(rows), len(held_out[0]), dtype=held_out[0].dtype)
     for fold, fitted in enumerate(held_out):
         chosen = sample.folds == fold
@@ -147,15 +194,15 @@ def _held_out_distances(sample: Sample, rows: Tensor, held_out: list[Quadrics], 
 
 
 def models_of(
-    coordinates: WorkingCoordinates,
+    coordinates: Iterable[WorkingCoordinates],
     linear_parts: Iterable[LinearPart | None],
     quadrics: Iterable[WeightedQuadrics],
     distance: Distance,
 ) -> list[Model]:
-    """Return a model of each linear part with the quadrics at the same place, in the coordinates of the folded rows."""
+    """Return a model of each linear part with the coordinates and quadrics at the same place, for the folded rows."""
     return [
-        Model(coordinates, *weighted, linear_part=part, distance=distance)
-        for part, weighted in zip(linear_parts, quadrics, strict=True)
+        Model(own, *weighted, linear_part=part, distance=distance)
+        for own, part, weighted in zip(coordinates, linear_parts, quadrics, strict=True)
     ]
 
 

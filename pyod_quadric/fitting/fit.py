@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric.data.rows import Rows, check_shared, check_shares
-from pyod_quadric.fitting.components import as_of_new_rows, coordinates_for, cross_validated_linear
+from pyod_quadric.fitting.components import as_of_new_rows, coordinates_for, cross_coordinates, cross_validated_linear
 from pyod_quadric.fitting.cross_fit import (
+    CrossCoordinates,
     CrossFitted,
     Sample,
     WeightedQuadrics,
@@ -109,7 +110,10 @@ def fit_model(
         row_weights, moments = settled_row_weights(folded, sample, moments, floor, parameters.distance)
 
     linear, held_out = cross_validated_linear(folded, moments, floor)
-    coordinates = coordinates_for(folded, sample, moments, linear, row_weights, parameters.n_components)
+    working = coordinates_for(folded, sample, moments, linear, row_weights, parameters.n_components)
+    coordinates = CrossCoordinates.shared(working, n_folds)
+    if groups is not None and parameters.n_components is not None and isinstance(parameters.init, str):
+        coordinates = cross_coordinates(working, held_out, sample, row_weights)
     history: dict[str, list[float]] = {}
     quadrics: list[WeightedQuadrics] = [(None, None)] * (1 + n_folds)  # of all rows, and of the complement of each fold
     if parameters.score_function != "linear":
@@ -117,10 +121,12 @@ def fit_model(
         quadrics, history = job.run()
     has_linear_part = parameters.score_function in ("combined", "linear")
     parts = [linear, *held_out] if has_linear_part else [None] * len(quadrics)
-    whole, *others = models_of(coordinates, parts, quadrics, parameters.distance)
-    for_new = as_of_new_rows(coordinates, linear, moments, floor)
-    scores = held_out_scores(folded, [replace(other, coordinates=for_new) for other in others] or [whole] * n_folds)
-    model = replace(whole, coordinates=folded.lifted_coordinates(coordinates), normalize=norms is not None)
+    for_held_out = coordinates.held_out
+    if coordinates.are_shared():
+        for_held_out = [as_of_new_rows(working, linear, moments, floor)] * n_folds
+    whole, *others = models_of([working, *for_held_out][: len(quadrics)], parts, quadrics, parameters.distance)
+    scores = held_out_scores(folded, others or [whole] * n_folds)
+    model = replace(whole, coordinates=folded.lifted_coordinates(working), normalize=norms is not None)
     if has_linear_part:
         model = replace(model, linear_part=folded.lifted(linear))
     if has_linear_part and norms is not None:
@@ -135,7 +141,7 @@ class _QuadricFit:
 
     folded: FoldedRows
     sample: Sample
-    coordinates: WorkingCoordinates  # of the folded rows
+    coordinates: CrossCoordinates  # of the folded rows
     row_weights: Tensor
     parameters: Parameters
     training: TrainingOptions | None
@@ -162,7 +168,7 @@ class _QuadricFit:
 
     def _start(self) -> CrossFitted:
         """Return the quadrics to start from: given, random, or in closed form."""
-        init, m, k = self.parameters.init, self.parameters.n_quadrics, len(self.coordinates.matrix)
+        init, m, k = self.parameters.init, self.parameters.n_quadrics, len(self.coordinates.whole.matrix)
         if m != "auto":
             check_n_quadrics(m, k)
         if isinstance(init, Quadrics):
@@ -210,14 +216,17 @@ class _QuadricFit:
 
     def _trained(self, start: CrossFitted, training: TrainingOptions) -> tuple[CrossFitted, dict[str, list[float]]]:
         """Train all rows' quadrics, and those of each fold by the others."""
-        whole = self._train(start.whole, training, self.row_weights if self.parameters.robust else None)
+        whole = self._train(start.whole, training, self.coordinates.whole, self.row_weights if self.parameters.robust else None)
         held_out = []
         for fold, quadrics in enumerate(start.held_out):
             checkpoint = f"{training.checkpoint}.fold{fold}" if training.checkpoint else None
             quiet = replace(training, checkpoint=checkpoint, verbose=0)
-            held_out.append(self._train(quadrics, quiet, self.row_weights * (self.folded.folds != fold)).quadrics)
+            own, weights = self.coordinates.held_out[fold], self.row_weights * (self.folded.folds != fold)
+            held_out.append(self._train(quadrics, quiet, own, weights).quadrics)
         return CrossFitted(whole.quadrics, held_out), whole.history
 
-    def _train(self, start: Quadrics, training: TrainingOptions, row_weights: Tensor | None) -> Trained:
+    def _train(
+        self, start: Quadrics, training: TrainingOptions, coordinates: WorkingCoordinates, row_weights: Tensor | None
+    ) -> Trained:
         weights = None if row_weights is None else row_weights.cpu().numpy()
-        return train(self.folded.rows, start, training, self.folded.lifted_coordinates(self.coordinates), weights, self.groups)
+        return train(self.folded.rows, start, training, self.folded.lifted_coordinates(coordinates), weights, self.groups)

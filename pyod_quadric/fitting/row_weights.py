@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyod_quadric.fitting.components import coordinates_for, cross_validated_linear
-from pyod_quadric.fitting.cross_fit import Sample, closed_form, held_out_scores, models_of, quadric_evidence
+from pyod_quadric.fitting.cross_fit import CrossCoordinates, Sample, closed_form, held_out_scores, models_of, quadric_evidence
 from pyod_quadric.fitting.folds import FoldedRows, in_fewer_folds
 from pyod_quadric.model.moments import Moments
 from pyod_quadric.model.norms import CONSISTENCY
@@ -66,7 +66,8 @@ def _held_out_scores(
 ) -> Tensor:
     """Return the score (n,) of each row by a closed form in few coordinates that has not seen it."""
     whole, held_out = cross_validated_linear(folded, moments, floor)
-    coordinates = coordinates_for(folded, sample, moments, whole, weights, "auto", MOST_COMPONENTS)
+    working = coordinates_for(folded, sample, moments, whole, weights, "auto", MOST_COMPONENTS)
+    coordinates = CrossCoordinates.shared(working, folded.n_folds)
     quadrics = closed_form(folded, coordinates, weights)
     evidence = quadric_evidence(sample, coordinates, quadrics, weights, distance, folded.rows.n_features)
-    return held_out_scores(folded, models_of(coordinates, held_out, quadrics.weighted(evidence)[1:], distance))
+    return held_out_scores(folded, models_of(coordinates.held_out, held_out, quadrics.weighted(evidence)[1:], distance))

@@ -78,8 +78,18 @@ def test_the_posterior_falls_with_the_p_value(prior):
     assert (np.diff(posterior_of(p, prior)) <= 1e-9).all()
 
 
-def test_drift_is_the_test_of_kolmogorov_and_smirnov():
+def test_drift_is_the_test_of_kolmogorov_and_smirnov(monkeypatch):
     rng = np.random.default_rng(0)
     batch, training = rng.normal(size=70), rng.normal(size=200) + 0.3
-    expected = ks_2samp(batch, training)
-    assert drift_of(batch, training) == (expected.statistic, expected.pvalue)
+    expected, found = ks_2samp(batch, training, method="asymp"), drift_of(batch, training)
+    assert found.statistic == expected.statistic
+    assert expected.pvalue < found.pvalue < 3 * expected.pvalue
+    monkeypatch.setattr(calibration, "MARGIN", 0.0)
+    assert drift_of(batch, training).pvalue == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+def test_large_batches_may_differ_by_a_margin():
+    uniform = (np.arange(20_000) + 0.5) / 20_000
+    assert drift_of(uniform, 0.98 * uniform).pvalue > 0.99
+    assert ks_2samp(uniform, 0.98 * uniform).pvalue < 0.001
+    assert drift_of(uniform, 0.95 * uniform).pvalue < 0.001
