@@ -458,10 +458,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def drift_test(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> DriftResult:
         """Say whether a whole batch of rows is like the rows of the fit: drift, if it is not.
 
-        The scores of the batch are compared with ``decision_scores_`` by the two-sample test of Kolmogorov and Smirnov;
-        differences of up to 0.02 between the distributions do not count, so that large batches are not called drifted for
-        next to nothing. Where the fit has groups, so must the batch, and groups are compared by their mean p-values: rows of one group say the
-        same many times.
+        The scores of the batch are compared with ``decision_scores_`` by the two-sample test of Kolmogorov and Smirnov.
+        Differences of up to 0.02 between the distributions do not count, so that large batches are not called drifted for
+        next to nothing. Where the fit has groups, so must the batch, and groups are compared by their mean p-values: rows of
+        one group say the same many times.
 
         Parameters
         ----------

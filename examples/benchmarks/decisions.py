@@ -38,6 +38,7 @@ SIZES = (200, 400, 1000, 2000, 8000)
 FEW = 400  # rows, below which there is noise of the split itself
 MOST_ROWS, MOST_TESTED, MOST_OUTLIERS = 12_000, 20_000, 2000
 N_BINS = 10
+COLOURS = dict(zip(METHODS, ("#d55e00", "#0072b2", "#e69f00", "#009e73", "#cc79a7"), strict=True))  # for all eyes
 CURVES = {OURS: "posterior", "KNN": "unify", "GMM": "unify", "IForest": "unify"}
 
 Rows = NDArray[np.float32]
@@ -230,25 +231,26 @@ def draw(results: dict[str, Any]) -> Figure:
     figure, (ax, curves) = plt.subplots(1, 2, figsize=(12, 2 + 0.2 * len(results)), layout="constrained", width_ratios=(3, 2))
     for method, marker in zip(METHODS, "osd^v", strict=True):
         shares = [entry[method]["flagged"][1] for entry in results.values()]
-        colour = "tab:red" if method == OURS else None
-        ax.plot(shares, range(len(results)), marker, label=method, color=colour, alpha=0.8, markersize=5)
+        ax.plot(shares, range(len(results)), marker, label=method, color=COLOURS[method], alpha=0.8, markersize=5)
     ax.axvline(0.05, color="black", linewidth=0.8)
     ax.set_yticks(range(len(results)), list(results), fontsize=7)
     ax.invert_yaxis()
-    ax.set(xlabel="share of new inliers flagged at contamination 0.05", xscale="log")
+    ax.set(xlabel="share of new inliers flagged at contamination 0.05", xscale="log", xlim=(0.01, 1.1))
+    ax.margins(y=0.01)
     ax.grid(alpha=0.3)
-    ax.legend(loc="lower right")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.03), ncols=len(METHODS), frameon=False)
+    told = [entry for entry in results.values() if "no groups" not in entry["name"]]
     for (method, kind), marker in zip(CURVES.items(), "osd^", strict=True):
-        bins = np.mean([entry[method]["bins"][kind] for entry in results.values()], axis=0)
+        bins = np.mean([entry[method]["bins"][kind] for entry in told], axis=0)
         share, predicted, true = bins[bins[:, 0] > 0].T
-        colour = "tab:red" if method == OURS else None
-        curves.plot(predicted / share, true / share, f"{marker}-", label=f"{method}, {kind}", color=colour, markersize=5)
+        style = {"label": f"{method}, {kind}", "color": COLOURS[method], "markersize": 5}
+        curves.plot(predicted / share, true / share, f"{marker}-", **style)
     curves.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     curves.set(xlabel="predicted probability of being an outlier", ylabel="true share of outliers", xlim=(0, 1), ylim=(0, 1))
     curves.set_aspect("equal")
-    curves.set_title(f"mixtures with a tenth of outliers, mean of {len(results)} settings", fontsize=9)
+    curves.set_title(f"mixtures with a tenth of outliers, mean of {len(told)} settings", fontsize=9)
     curves.grid(alpha=0.3)
-    curves.legend(loc="upper left")
+    curves.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
     return figure
 
 
