@@ -1,0 +1,44 @@
+"""Quadrics of folds: what their weights lose for having seen fewer rows, and coordinates that have not seen a fold."""
+
+import numpy as np
+import pytest
+import torch
+
+from pyod_quadric import QuadricDetector, Quadrics, WorkingCoordinates, second_order_distance
+from pyod_quadric.fitting.cross_fit import CrossCoordinates, CrossFitted, Sample, as_of_all_rows
+
+
+def test_weights_of_folds_are_those_of_a_model_of_all_rows():
+    """By the formula, with loops: held-out means minus fitted means, over 2 K - 1, are what all rows would spare."""
+    rng = np.random.default_rng(0)
+    rows, folds = torch.tensor(rng.normal(size=(12, 2))), torch.arange(12) % 3
+    circles = [
+        Quadrics(torch.eye(2).double()[None], torch.zeros(1, 2).double(), torch.tensor([-r]).double())
+        for r in (1.0, 2.0, 3.0, 4.0)
+    ]
+    quadrics = CrossFitted(circles[0], circles[1:])
+    identity = WorkingCoordinates(torch.zeros(2).double(), torch.eye(2).double())
+    row_weights, weights = torch.tensor(rng.uniform(size=12)), [torch.tensor([w]).double() for w in (2.0, 3.0, 4.0, 5.0)]
+    sample = Sample(torch.arange(12), rows, folds, rng)
+    found = as_of_all_rows(sample, CrossCoordinates.shared(identity, 3), quadrics, weights, row_weights, "second_order")
+
+    def part(row, circle):
+        return 2.0 * float(second_order_distance(row[None], circle)[0, 0]) ** 2
+
+    held_out = sum(float(w) * part(row, circles[1 + int(f)]) for row, f, w in zip(rows, folds, row_weights, strict=True))
+    fitted = sum(float(w) * part(row, circles[0]) for row, w in zip(rows, row_weights, strict=True))
+    assert held_out > fitted
+    factor = 1 - (held_out - fitted) / 5 / held_out
+    np.testing.assert_allclose([float(w) for w in found], [2.0, 3.0 * factor, 4.0 * factor, 5.0 * factor])
+
+
+@pytest.mark.parametrize("score_function", ["quadrics", "mean_distance"])
+def test_new_groups_score_like_held_out_ones(score_function):
+    """Groups choose the axes of all rows, so that each fold needs its own."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(90, 40))
+    rows = centres[:, None] + 0.3 * rng.normal(size=(90, 15, 40))
+    people = np.repeat(np.arange(60), 15)
+    detector = QuadricDetector(score_function=score_function).fit(rows[:60].reshape(-1, 40), groups=people)
+    new, held_out = np.median(detector.decision_function(rows[60:].reshape(-1, 40))), np.median(detector.decision_scores_)
+    assert new == pytest.approx(held_out, rel=0.1)
