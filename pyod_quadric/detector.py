@@ -60,6 +60,7 @@ ATTRIBUTES = {
     "versions": "versions_",
 }
 MOST_COMPARED = 1000  # training rows, to see whether all score alike
+UNSAVED = ("_rows", "_table")  # pickles should not hold the training rows, nor what follows from the rest
 RATE = (Number(above=0, below=1),)
 CHECKPOINT_OPTIONS = ("checkpoint", "checkpoint_steps", "checkpoint_minutes")
 
@@ -690,7 +691,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_rows"}  # files should not hold the training rows
+        return {name: value for name, value in state.items() if name not in UNSAVED}
 
     @contextmanager
     def _unless_it_fails(self) -> Iterator[None]:
@@ -748,7 +749,11 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return detector
 
     def _calibration(self) -> Calibration:
-        return Calibration.of(self.decision_scores_)
+        """Return the table of p-values, made once for a fit, since sorting the training scores may cost more than a score."""
+        known: tuple[NDArray[np.float64], Calibration] | None = self.__dict__.get("_table")
+        if known is None or known[0] is not self.decision_scores_:
+            known = self._table = (self.decision_scores_, Calibration.of(self.decision_scores_))
+        return known[1]
 
     def _share_of_outliers(self) -> float:
         """Return the contamination, or what a thresholder has made of it."""

@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> None:
                     columns = {name: column[block.finite] for name, column in columns.items()}
                 yield columns
 
-        for columns in labelled(detector, blocks(), arguments.false_positive_rate, arguments.false_discovery_rate):
+        rates = arguments.false_positive_rate, arguments.false_discovery_rate
+        decided = labelled(detector, blocks(), *rates) if arguments.p_values or any(rates) else blocks()
+        for columns in decided:
             n_outliers += int((columns["label"] == 1).sum())
             for writer in writers:
                 writer.write({name: columns[name] for name in types})

@@ -30,12 +30,11 @@ def warn_of_relatives(folded: FoldedRows, sample: Sample, moments: list[Moments]
     """Warn if rows are far nearer to each other than a cloud of their covariance allows, from one pass."""
     if folded.rows.n_features < N_COORDINATES or folded.rows.n_rows < N_COMPARED:
         return
-    ratio = nearness(folded, sample, moments, seed)
-    if ratio < NEAR:
+    if nearness(folded, sample, moments, seed) < NEAR:
         warnings.warn(
-            f"rows are near each other in a way that suggests groups (their nearest neighbours are at {ratio:.2f} of the "
-            "distance to be expected): if several rows are of one person, document or machine, and new rows will be of others, "
-            "give fit the groups=... of the rows, or too many new rows will be flagged",
+            "rows are far nearer to each other than a cloud of their covariance allows: if several of them are of one person, "
+            "document or machine, and new rows will be of others, give fit the groups=... of the rows, or too many new ones "
+            "will be flagged",  # without the figure, so that a stream is warned of once
             stacklevel=5,
         )
 

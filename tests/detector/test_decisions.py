@@ -1,6 +1,8 @@
 """Training scores are out-of-fold, so that thresholds, p-values and probabilities hold for new rows, and for new groups."""
 
 import inspect
+import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -274,7 +276,19 @@ def test_others_are_not(kind):
     people = np.repeat(np.arange(100), 5)
     rows = in_groups(d=20 if kind == "few features" else 60, people=np.arange(500) if kind == "one row each" else people)
     settings = {"n_folds": None, "score_function": "mean_distance"} if kind == "in-sample" else {}
-    QuadricDetector(**settings).fit(rows, groups=people if kind == "told" else None)  # warnings are errors
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        QuadricDetector(**settings).fit(rows, groups=people if kind == "told" else None)
+    assert not caught
+
+
+def test_p_values_follow_the_latest_fit():
+    detector = QuadricDetector().fit(X)
+    earlier = detector.predict_pvalue(TEST)
+    later = detector.fit(3 * TEST).predict_pvalue(TEST)
+    np.testing.assert_array_equal(later, QuadricDetector().fit(3 * TEST).predict_pvalue(TEST))
+    assert (later != earlier).any()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(detector)).predict_pvalue(TEST), later)
 
 
 # Batches
