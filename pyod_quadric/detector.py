@@ -68,10 +68,12 @@ CHECKPOINT_OPTIONS = ("checkpoint", "checkpoint_steps", "checkpoint_minutes")
 class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     """Outlier detection by the distance to an intersection of quadrics.
 
-    Rows are seen in two ways at once. The *linear part* is a Mahalanobis distance whose variances are those of held-out rows: a
-    Gaussian model that does not overfit. The *quadrics* are polynomials of degree 2, orthonormal in the Hilbert-Schmidt inner
-    product, that are small on the rows; each is weighted by how much better than the linear part it describes held-out rows.
-    With few rows the detector is a good linear one, with many the quadrics lead.
+    Rows are seen in three ways at once. The *linear part* is a Mahalanobis distance whose variances are those of held-out
+    rows: a Gaussian model that does not overfit. The *quadrics* are polynomials of degree 2, orthonormal in the Hilbert-
+    Schmidt inner product, that are small on the rows; each is weighted by how much better than the linear part it describes
+    held-out rows. The *neighbours* are rows of the fit: the nearest three say how near a point is to clusters and topics,
+    which no shape of the whole cloud knows. All are squared distances in the unit of held-out rows, and their sum is the
+    score.
 
     Everything is in closed form by default. Asking for anything of training (``constraint``, ``epoch_num``, ``lr`` and so on)
     adds gradient descent, with orthonormality held by a penalty or on the Stiefel manifold. :meth:`from_paper` has the settings
@@ -93,12 +95,20 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         coordinates, centred and with one scale.
     normalize : bool or "auto", default="auto"
         Whether to divide rows by their norm. "auto" normalises when there are at least 32 features, the norms carry less than
-        10 % of the variance, the mean carries more than 5 % of the mean squared norm, and normalised held-out rows have the
-        higher Gaussian likelihood. Set it to True for embeddings that are compared by cosines: around the origin, short ones
-        are in the middle and seem normal otherwise. The logarithm of the norm then counts as one more direction of the linear
-        part.
-    score_function : {"combined", "quadrics", "linear", "mean_distance"}, default="combined"
-        Squared distances of both parts, of one of them, or the paper's mean of the distances to all quadrics.
+        10 % of the variance, the mean carries more than 1 % of the mean squared norm, and the distance from the mean goes with
+        the norm (in ranks) far less once rows are normalised: around the origin, short rows seem normal otherwise. Set it to
+        True for embeddings that are compared by cosines. The logarithm of the norm then counts as one more direction of the
+        linear part.
+    standardize : bool or "auto", default="auto"
+        Whether to divide columns by their spread. "auto" does so where the spread of one is more than a million times that of
+        the lower quartile of all, as that of a time in milliseconds beside sensors, which would switch the others off.
+        Rotations then change scores.
+    score_function : {"combined", "linear", "quadrics", "neighbors", "linear+quadrics", "linear+neighbors", \
+"quadrics+neighbors", "mean_distance"}, default="combined"
+        The sum of all three parts, some of them, or the paper's mean of the distances to all quadrics.
+    n_prototypes : int, default=10000
+        The most rows that are kept as neighbours, drawn at random if there are more. They are in the fitted model and in its
+        files, in 200 principal coordinates. Time and memory of scoring grow with them; "linear+quadrics" keeps none.
     n_folds : int, "auto" or None, default="auto"
         The folds by which training rows are held out. More folds make decisions about new rows more exact where rows are few,
         and take longer. "auto" is 20,000 divided by the number of rows, or of groups, from 5 to 10 (from 3 on, if quadrics are
@@ -200,7 +210,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         n_quadrics: int | Literal["auto"] = "auto",
         n_components: int | float | Literal["auto"] | None = "auto",
         normalize: bool | Literal["auto"] = "auto",
+        standardize: bool | Literal["auto"] = "auto",
         score_function: Score = "combined",
+        n_prototypes: int = 10_000,
         n_folds: int | Literal["auto"] | None = "auto",
         robust: bool = True,
         distance: Distance = "second_order",
@@ -221,7 +233,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self.n_quadrics = n_quadrics
         self.n_components = n_components
         self.normalize = normalize
+        self.standardize = standardize
         self.score_function = score_function
+        self.n_prototypes = n_prototypes
         self.n_folds = n_folds
         self.robust = robust
         self.distance = distance
@@ -263,6 +277,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             "n_quadrics": 100,
             "n_components": None,
             "normalize": True,
+            "standardize": False,
             "score_function": "mean_distance",
             "robust": False,
             "init": "random",
@@ -387,7 +402,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> detector = QuadricDetector().fit(rng.normal(size=(2000, 3)))
         >>> new = rng.normal(size=(1000, 3))
         >>> [float(detector.predict(new, false_positive_rate=rate).mean()) for rate in (0.01, 0.1)]
-        [0.014, 0.1]
+        [0.012, 0.105]
         >>> int(detector.predict(new, false_discovery_rate=0.05).sum())
         0
         """
@@ -419,7 +434,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> rng = np.random.default_rng(0)
         >>> detector = QuadricDetector().fit(rng.normal(size=(999, 3)))
         >>> detector.predict_pvalue([[9.0, 9.0, 9.0], [0.0, 0.0, 0.0]])
-        array([0.001, 1.   ])
+        array([0.001, 0.995])
         """
         return self.p_values_of(self.decision_function(X))
 
@@ -575,10 +590,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def save(self, path: str | PathLike[str], *, sample: bool | None = None) -> None:
         """Write the fitted detector to a file that holds numbers and names and no code; see :mod:`pyod_quadric.model.saved`.
 
-        The file takes the place of an old one at once, when it is complete. The training rows are not in it, so that
-        :meth:`explain_outlier` needs them again. Neither is what belongs to this machine: there is no ``checkpoint`` after
-        loading, and no ``device``, unless it is "cpu". What would need code to be loaded cannot be saved: a thresholder as
-        ``contamination``, a RandomState as ``random_state``.
+        The file takes the place of an old one at once, when it is complete. Of the training rows only those are in it that
+        are kept as neighbours (see ``n_prototypes``), so that :meth:`explain_outlier` needs them again. Neither is what
+        belongs to this machine: there is no ``checkpoint`` after loading, and no ``device``, unless it is "cpu". What would
+        need code to be loaded cannot be saved: a thresholder as ``contamination``, a RandomState as ``random_state``.
 
         Parameters
         ----------

@@ -32,7 +32,10 @@ ConstraintName = Literal["penalty", "stiefel"]
 InnerProduct = Literal["hs", "coefficient"]
 OptimizerName = Literal["sgd", "adam"]
 Schedule = Literal["cosine", "constant"]
-Score = Literal["combined", "quadrics", "linear", "mean_distance"]
+# Parts of the score by name, all of them together, or the paper's.
+Score = Literal[
+    "combined", "linear", "quadrics", "neighbors", "linear+quadrics", "linear+neighbors", "quadrics+neighbors", "mean_distance"
+]
 Init = Literal["auto", "spectral", "random"]
 
 LEAST_ROWS = 3  # of a fit, and of the window of a stream: one for each fold
@@ -197,7 +200,9 @@ class Parameters(_Declared):
         *(Words("auto"), Whole(1), Number(above=0, most=1), Nothing()),
     )
     normalize: bool | Literal["auto"] = declared("auto", "whether to divide rows by their norm", Flag(), Words("auto"))
+    standardize: bool | Literal["auto"] = declared("auto", "whether to divide columns by their spread", Flag(), Words("auto"))
     score_function: Score = declared("combined", "what the score is made of", Words(Score))
+    n_prototypes: int = declared(10_000, "the most rows that are kept as neighbours of new ones", Whole(1))
     n_folds: int | Literal["auto"] | None = declared(
         "auto", "folds by which training rows are held out", Words("auto"), Whole(LEAST_ROWS), Nothing()
     )
@@ -255,9 +260,10 @@ class Parameters(_Declared):
             return None
         if self.epoch_num == 0:
             raise ValueError(f"{asked[0]} asks for training, but epoch_num=0 forbids it; leave out one of the two")
-        if self.score_function == "linear":
+        if not self.has_quadrics():
             raise ValueError(
-                f"{asked[0]} asks for training, but score_function='linear' has no quadrics; leave out one of the two"
+                f"{asked[0]} asks for training, but score_function={self.score_function!r} has no quadrics; leave out one of "
+                "the two"
             )
         if self.epoch_num is not None:
             given["epoch_num"] = self.epoch_num
@@ -268,12 +274,24 @@ class Parameters(_Declared):
             distance=distance, inner_product=self.inner_product, seed=seed, verbose=self.verbose, **given, **rare
         )
 
+    def has_linear_part(self) -> bool:
+        """Return whether the score has a linear part."""
+        return self.score_function == "combined" or "linear" in self.score_function
+
+    def has_quadrics(self) -> bool:
+        """Return whether the score has quadrics."""
+        return self.score_function in ("combined", "mean_distance") or "quadrics" in self.score_function
+
+    def has_neighbors(self) -> bool:
+        """Return whether the score has neighbours."""
+        return self.score_function == "combined" or "neighbors" in self.score_function
+
     def _without_effect(self, training: TrainingOptions | None) -> list[tuple[str, bool, str]]:
         """Return which parameters would change nothing, and why."""
-        linear = self.score_function == "linear"
-        no_quadrics = "score_function='linear' has no quadrics"
+        no_quadrics = f"score_function={self.score_function!r} has no quadrics"
         is_given = not isinstance(self.init, str)
         return [
-            *((name, linear, no_quadrics) for name in ("n_quadrics", "distance", "inner_product", "init")),
+            *((name, not self.has_quadrics(), no_quadrics) for name in ("n_quadrics", "distance", "inner_product", "init")),
+            ("n_prototypes", not self.has_neighbors(), f"score_function={self.score_function!r} has no neighbours"),
             ("inner_product", is_given and training is None, "the quadrics are given and not trained"),
         ]

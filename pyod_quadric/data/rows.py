@@ -43,6 +43,7 @@ class Rows(ABC):
     names: list[str] | None = None
     decodes_groups = False
     _is_normalized = False
+    _scales: Tensor | None = None
 
     @abstractmethod
     def read(self, index: Index) -> Tensor:
@@ -68,7 +69,14 @@ class Rows(ABC):
         unit._is_normalized = True
         return unit
 
+    def scaled(self, scales: Tensor) -> Self:
+        """Return the same rows, each column divided by its scale (d,) when it is read."""
+        scaled = copy.copy(self)
+        scaled._scales = scales
+        return scaled
+
     def _prepared(self, rows: Tensor) -> Tensor:
+        rows = rows if self._scales is None else rows / self._scales.to(rows)
         return normalized(rows) if self._is_normalized else rows
 
 

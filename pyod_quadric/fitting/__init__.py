@@ -1,5 +1,7 @@
 """From rows to a model: folds, evidence, row weights.
 
+``preparation``
+    whether columns are divided by their spread, and rows by their norms
 ``folds``
     the rows as a fit sees them, in folds
 ``evidence``
@@ -8,6 +10,8 @@
     quadrics fitted to all rows, and to the complement of each fold
 ``components``
     the coordinates of the quadrics: how many, and which
+``neighbors``
+    rows that are kept as neighbours of new ones, and how much they weigh
 ``relatives``
     a look for rows that come in groups although nobody has said so
 ``row_weights``

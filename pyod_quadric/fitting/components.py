@@ -9,7 +9,7 @@ from torch import Tensor
 from pyod_quadric.fitting.cross_fit import CrossCoordinates, Sample
 from pyod_quadric.fitting.folds import FoldedRows
 from pyod_quadric.model.coordinates import WorkingCoordinates, centred_coordinates, principal_coordinates
-from pyod_quadric.model.linear import LinearPart, cross_validated
+from pyod_quadric.model.linear import LinearPart, cross_validated, with_floor, without_floor
 from pyod_quadric.model.moments import Moments, sum_of_moments
 from pyod_quadric.parallel.ranks import from_first_rank
 
@@ -78,8 +78,8 @@ def as_of_new_rows(
     if k == d:  # nothing was chosen
         return coordinates
     axes, variances = linear.axes[:k], linear.variances[:k]
-    added = floor / (1 + floor) * linear.variances.median()  # what cross_validated has added
-    spread = ((axes @ sum_of_moments(moments).covariance()) * axes).sum(dim=1) + added
+    spread = ((axes @ sum_of_moments(moments).covariance()) * axes).sum(dim=1)
+    spread = with_floor(spread, without_floor(float(linear.variances.median()), floor), floor)
     return replace(coordinates, matrix=coordinates.matrix / (spread / variances).mean().clamp(min=1).sqrt())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyod_quadric.fitting.evidence import elliptical_references, evidence_weights
+from pyod_quadric.fitting.evidence import evidence_weights, gaussian_references
 from pyod_quadric.fitting.folds import LEAST_FOLDS, FoldedRows
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.geometry.packing import packed_size
@@ -23,7 +23,7 @@ from pyod_quadric.parameters import Distance, InnerProduct
 
 # Rows that decide the weights of quadrics, and references to compare them with.
 N_EVIDENCE = 4000
-N_REFERENCES = 1000
+N_REFERENCES = 2000
 
 
 WeightedQuadrics = tuple[Quadrics | None, Tensor | None]  # those with a say, if any, and their weights, if they have any
@@ -78,14 +78,13 @@ class Sample:
     indices: Tensor  # (n,)
     rows: Tensor  # (n, r)
     folds: Tensor  # (n,)
-    rng: np.random.Generator  # of the references
 
     @classmethod
     def drawn(cls, folded: FoldedRows, rng: np.random.Generator) -> "Sample":
         """Draw some of the rows."""
         indices = np.sort(rng.permutation(folded.rows.n_rows)[:N_EVIDENCE])
         places = torch.from_numpy(indices).to(folded.device)
-        return cls(places, folded.read(indices), folded.folds[places], rng)
+        return cls(places, folded.read(indices), folded.folds[places])
 
     def merged(self) -> "Sample":
         """Return the same rows in as few folds as can be; see :meth:`FoldedRows.merged`."""
@@ -143,7 +142,7 @@ def quadric_evidence(
     """
     rows, weights = _held_out_rows(sample, coordinates), row_weights[sample.indices]
     held_out = _held_out_distances(sample, rows, quadrics.held_out, distance)
-    references = elliptical_references(rows, weights, N_REFERENCES, sample.rng)
+    references = gaussian_references(rows, weights, N_REFERENCES)
     near, typical = held_out.square(), distances(references, quadrics.whole, distance).square()
     counted = [torch.ones_like(sample.folds), *(sample.folds != fold for fold in range(len(quadrics.held_out)))]
     whole, *others = (evidence_weights(near, typical, weights * rows, d) for rows in counted)

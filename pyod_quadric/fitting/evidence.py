@@ -46,20 +46,18 @@ def evidence_weights(held_out: Tensor, reference: Tensor, row_weights: Tensor, n
     return weights * min(1.0, n_features / max(directions, 1e-300))
 
 
-def elliptical_references(rows: Tensor, row_weights: Tensor, n_references: int, rng: np.random.Generator) -> Tensor:
-    """Return points with the mean, the covariance and the radii of rows (n, k), but in random directions: (n_references, k)."""
-    shares = (row_weights.double() / row_weights.double().sum()).cpu().numpy()
-    chosen = torch.from_numpy(rng.choice(len(rows), n_references, p=shares)).to(rows.device)
-    directions = torch.from_numpy(rng.standard_normal((n_references, rows.shape[1]))).to(rows)
-    directions = directions / torch.linalg.vector_norm(directions, dim=1, keepdim=True)
-    weighted = row_weights.to(rows) / row_weights.to(rows).sum()
-    mean = weighted @ rows
-    centred = (rows - mean).double()
-    variances, axes = torch.linalg.eigh((centred * weighted.double()[:, None]).T @ centred)
-    roots = variances.clamp(min=0).sqrt()
-    inverse = torch.where(roots > 1e-6 * roots[-1], 1 / roots, 0)
-    radii = torch.linalg.vector_norm(centred[chosen] @ axes * inverse, dim=1)
+def gaussian_references(rows: Tensor, row_weights: Tensor, n_references: int) -> Tensor:
+    """Return points of a Gaussian distribution with the mean and the covariance of rows (n, k): (n_references, k).
+
+    Their distances from the mean must not be those of the rows: rows on a sphere would have references on the same sphere, and
+    nothing would speak for it. They are the same for the same rows, so that no seed decides what counts as a shape.
+    """
+    shares = row_weights.double() / row_weights.double().sum()
+    mean = shares @ rows.double()
+    centred = rows.double() - mean
+    variances, axes = torch.linalg.eigh((centred * shares[:, None]).T @ centred)
     # The symmetric root: in coordinates that are white already, it is near the identity and leaves directions alone.
-    root = (axes * roots @ axes.T).to(rows)
-    references: Tensor = mean + directions @ root * radii.to(rows)[:, None]
+    root = axes * variances.clamp(min=0).sqrt() @ axes.T
+    directions = torch.from_numpy(np.random.default_rng(0).standard_normal((n_references, rows.shape[1]))).to(root)
+    references: Tensor = (mean + directions @ root).to(rows)
     return references

@@ -27,7 +27,9 @@ from pyod_quadric.fitting.cross_fit import (
     models_of,
     quadric_evidence,
 )
-from pyod_quadric.fitting.folds import MOST_BLOCK_ROWS, FoldedRows, folded_rows, folds_of
+from pyod_quadric.fitting.folds import FoldedRows, folded_rows, folds_of
+from pyod_quadric.fitting.neighbors import cross_neighbors
+from pyod_quadric.fitting.preparation import MOST_BLOCK_ROWS, prepared_rows
 from pyod_quadric.fitting.relatives import warn_of_relatives
 from pyod_quadric.fitting.row_weights import all_ones, settled_row_weights
 from pyod_quadric.geometry.packing import packed_size
@@ -100,10 +102,12 @@ def fit_model(
     parameters, seed = on_first_rank(lambda: (parameters, seed))  # a random_state of None gives each process another seed
     rng = np.random.default_rng(seed)
     n_folds, folds = folds_of(n, groups, parameters.n_folds, rng, parameters.training() is not None)
-    folded, moments, norms = folded_rows(rows, from_first_rank(folds, device).to(device), n_folds, device, parameters)
+    prepared = prepared_rows(rows, parameters, device)
+    norms, in_span = prepared.norms, parameters.n_components is not None
+    folded, moments = folded_rows(prepared, from_first_rank(folds, device).to(device), n_folds, device, in_span)
     sample = Sample.drawn(folded, rng)
     if groups is None and parameters.n_folds is not None:
-        warn_of_relatives(folded, sample, moments, seed)
+        warn_of_relatives(folded, sample, moments)
     floor = FLOOR if norms is None else FLOOR_NORMALIZED
     row_weights = all_ones(folded)
     if parameters.robust:
@@ -116,17 +120,21 @@ def fit_model(
         coordinates = cross_coordinates(working, held_out, sample, row_weights)
     history: dict[str, list[float]] = {}
     quadrics: list[WeightedQuadrics] = [(None, None)] * (1 + n_folds)  # of all rows, and of the complement of each fold
-    if parameters.score_function != "linear":
+    if parameters.has_quadrics():
         job = _QuadricFit(folded, sample, coordinates, row_weights, parameters, parameters.training(seed), groups)
         quadrics, history = job.run()
-    has_linear_part = parameters.score_function in ("combined", "linear")
+    has_linear_part = parameters.has_linear_part()
     parts = [linear, *held_out] if has_linear_part else [None] * len(quadrics)
     for_held_out = coordinates.held_out
     if coordinates.are_shared():
         for_held_out = [as_of_new_rows(working, linear, moments, floor)] * n_folds
     whole, *others = models_of([working, *for_held_out][: len(quadrics)], parts, quadrics, parameters.distance)
+    if parameters.has_neighbors():
+        kept, own = cross_neighbors(folded, sample, (linear, held_out), row_weights, parameters.n_prototypes, rng)
+        others = [replace(other, neighbors=one) for other, one in zip(others, own, strict=True)]
+        whole = replace(whole, neighbors=replace(kept, coordinates=folded.lifted_coordinates(kept.coordinates)))
     scores = held_out_scores(folded, others or [whole] * n_folds)
-    model = replace(whole, coordinates=folded.lifted_coordinates(working), normalize=norms is not None)
+    model = replace(whole, coordinates=folded.lifted_coordinates(working), normalize=norms is not None, scales=prepared.scales)
     if has_linear_part:
         model = replace(model, linear_part=folded.lifted(linear))
     if has_linear_part and norms is not None:

@@ -10,24 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric.data.groups import group_folds
-from pyod_quadric.data.rows import Rows, row_norms
-from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
+from pyod_quadric.data.rows import Rows
+from pyod_quadric.fitting.preparation import PreparedRows, block_rows
 from pyod_quadric.model.coordinates import WorkingCoordinates
-from pyod_quadric.model.linear import FLOOR, LinearPart, cross_validated
+from pyod_quadric.model.linear import LinearPart
 from pyod_quadric.model.moments import Moments, in_folds, moments_of_folds, sum_of_moments
-from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
-from pyod_quadric.parameters import LEAST_ROWS, Parameters
+from pyod_quadric.parallel.ranks import from_first_rank
+from pyod_quadric.parameters import LEAST_ROWS
 
-MOST_BLOCK_ROWS = 8192
 LEAST_FOLDS = LEAST_ROWS
 # Where rows are few, each of them matters to what is learnt from the others, and many folds are cheap.
 USUAL_FOLDS, MOST_FOLDS = 5, 10
 ROWS_OF_ALL_FOLDS = 20_000
-# Rows are normalised only if their norms hold less than this share of the variance, and their mean more than that of the
-# squared norms: for centred rows the origin means nothing, but embeddings, even of texts of many kinds, have a mean.
-NORM_SHARE = 0.1
-MEAN_SHARE = 0.05
-NORM_FEATURES = 32  # and only in embeddings: few features lose too much with their norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,65 +156,15 @@ def in_fewer_folds(moments: list[Moments]) -> list[Moments]:
     return [sum_of_moments(moments[fold::LEAST_FOLDS]) for fold in range(LEAST_FOLDS)]
 
 
-def block_rows(rows: Rows) -> int:
-    """Return how many rows to read at once."""
-    return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // rows.n_features))
-
-
-def norms_of(rows: Rows, device: torch.device) -> Tensor:
-    """Return the norms (n,) of rows, from one pass."""
-    norms = torch.zeros(rows.n_rows, dtype=torch.float64, device=device)
-    for place, block in rows.placed_blocks(block_rows(rows)):
-        norms[place] = row_norms(block.to(device))
-    sum_over_ranks(norms)
-    return norms
-
-
 def folded_rows(
-    rows: Rows, folds: Tensor, n_folds: int, device: torch.device, parameters: Parameters
-) -> tuple[FoldedRows, list[Moments], Tensor | None]:
-    """Return the rows in folds, normalised if that is asked for or better, the moments of the folds, and the norms.
-
-    The norms (n,) are those of rows that are normalised; else None.
-    """
-
-    def seen(normalize: bool) -> tuple[FoldedRows, list[Moments]]:
-        folded = FoldedRows(rows.normalized() if normalize else rows, device, folds, n_folds)
-        folded = folded if parameters.n_components is None else folded.in_span()
-        moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))
-        _check_spread(sum_of_moments(moments), "normalised rows" if normalize else "rows")
-        return folded, moments
-
-    if parameters.normalize is False or (parameters.normalize == "auto" and rows.n_features < NORM_FEATURES):
-        return *seen(normalize=False), None
-    if parameters.normalize is True:
-        return *seen(normalize=True), norms_of(rows, device)
-    raw, norms = seen(normalize=False), norms_of(rows, device)
-    if not _norms_say_little(sum_of_moments(raw[1]), norms):
-        return *raw, None
-    unit = seen(normalize=True)
-    return (*unit, norms) if _is_likelier(unit, raw, norms) else (*raw, None)
-
-
-def _norms_say_little(moments: Moments, norms: Tensor) -> bool:
-    """Return whether norms hold little of the variance, and rows are not around the origin, as centred rows are."""
-    variance, mean_square = float(moments.covariance().trace()), float(norms.square().mean())
-    if not norms.min() > 0 or norms.var(correction=0) >= NORM_SHARE * variance:
-        return False
-    return mean_square - variance > MEAN_SHARE * mean_square
-
-
-def _is_likelier(unit: tuple[FoldedRows, list[Moments]], raw: tuple[FoldedRows, list[Moments]], norms: Tensor) -> bool:
-    """Return whether held-out normalised rows have the larger Gaussian likelihood.
-
-    The Jacobian of the normalisation counts, as in the choice of a Box-Cox transformation.
-    """
-    d = raw[0].rows.n_features
-    volumes = [
-        folded.lifted(cross_validated(in_fewer_folds(moments), d, FLOOR)[0]).log_determinant()
-        for folded, moments in (unit, raw)
-    ]
-    return volumes[0] + 2 * d * float(norms.log().mean()) < volumes[1]
+    prepared: PreparedRows, folds: Tensor, n_folds: int, device: torch.device, in_span: bool
+) -> tuple[FoldedRows, list[Moments]]:
+    """Return the rows in folds, in coordinates of their span if that is asked for and smaller, and the moments of the folds."""
+    folded = FoldedRows(prepared.rows, device, folds, n_folds)
+    folded = folded.in_span() if in_span else folded
+    moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))
+    _check_spread(sum_of_moments(moments), "rows" if prepared.norms is None else "normalised rows")
+    return folded, moments
 
 
 def _check_spread(moments: Moments, name: str) -> None:

@@ -2,17 +2,16 @@
 
 Several rows of one person, document or machine are near each other. When some of them are held out, the others give them away,
 and everything that held-out rows decide is wrong for rows of new groups. In coordinates of unit variance the nearest
-other row tells, beside what is nearest to points that are as far from the mean in random directions.
+other row tells, beside what is nearest to points of a Gaussian distribution with their covariance.
 """
 
 import warnings
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pyod_quadric.fitting.cross_fit import Sample
-from pyod_quadric.fitting.evidence import elliptical_references
+from pyod_quadric.fitting.evidence import gaussian_references
 from pyod_quadric.fitting.folds import FoldedRows
 from pyod_quadric.model.linear import principal_axes
 from pyod_quadric.model.moments import Moments, sum_of_moments
@@ -26,11 +25,11 @@ N_COMPARED = 300  # rows, and as many points in random directions
 NEAR = 0.7
 
 
-def warn_of_relatives(folded: FoldedRows, sample: Sample, moments: list[Moments], seed: int) -> None:
+def warn_of_relatives(folded: FoldedRows, sample: Sample, moments: list[Moments]) -> None:
     """Warn if rows are far nearer to each other than a cloud of their covariance allows, from one pass."""
     if folded.rows.n_features < N_COORDINATES or folded.rows.n_rows < N_COMPARED:
         return
-    if nearness(folded, sample, moments, seed) < NEAR:
+    if nearness(folded, sample, moments) < NEAR:
         warnings.warn(
             "rows are far nearer to each other than a cloud of their covariance allows: if several of them are of one person, "
             "document or machine, and new rows will be of others, give fit the groups=... of the rows, or too many new ones "
@@ -39,7 +38,7 @@ def warn_of_relatives(folded: FoldedRows, sample: Sample, moments: list[Moments]
         )
 
 
-def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments], seed: int) -> float:
+def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments]) -> float:
     """Return the median distance of rows to the nearest other row, over that of points in random directions."""
     total = sum_of_moments(moments)
     variances, axes = principal_axes(total.covariance())
@@ -49,7 +48,7 @@ def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments], seed: i
         return (rows.double() - total.mean).float() @ matrix.T
 
     rows = white(sample.rows)
-    others = elliptical_references(rows, torch.ones_like(rows[:, 0]), N_COMPARED, np.random.default_rng(seed))
+    others = gaussian_references(rows, torch.ones_like(rows[:, 0]), N_COMPARED)
     points, indices = torch.cat([rows[:N_COMPARED], others]), sample.indices[:N_COMPARED]
     nearest = points.new_full((len(points),), torch.inf)
     for place, block in folded.blocks():

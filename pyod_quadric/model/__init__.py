@@ -4,6 +4,8 @@
     means and covariances that can be added and taken away
 ``linear``
     the linear part: a Mahalanobis distance with variances of held-out rows
+``neighbors``
+    distances to the nearest rows of the fit
 ``norms``
     norms of rows that are normalised
 ``coordinates``

@@ -18,6 +18,9 @@ from pyod_quadric.model.moments import Moments, sum_of_moments
 
 # The share of the median variance that is added to all; normalised rows have one unit for all features, and bear more.
 FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
+# How much the variances without the floor have to say. It matters only where rows are far tighter than the floor: along those
+# directions a point that leaves the rows by many of their deviations would be lost otherwise.
+TIGHT_SHARE = 0.1
 # Principal axes with less than this share of the largest variance are rounding.
 NEGLIGIBLE = 1e-12
 TINY = torch.finfo(torch.float64).tiny
@@ -87,7 +90,7 @@ def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> 
     n_features : int
         The number of features; more than the moments have, if those are in coordinates of the span of all rows.
     floor : float
-        The share of the median variance that is added to all: no direction is believed to be far tighter than the typical one.
+        See :func:`with_floor`: no direction is fully believed to be far tighter than the typical one.
 
     Returns
     -------
@@ -119,12 +122,40 @@ def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> 
         decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
         decreasing = decreasing.clamp(min=least)
         complement = min(max(float(spread[-1]), least), float(decreasing[-1]))
-        added = floor * float(decreasing.median())  # of as many axes for all, although the rest of a fold may have fewer
-        return LinearPart(mean, axes, decreasing[: len(axes)] + added, complement + added)
+        typical = float(decreasing.median())  # of as many axes for all, although the rest of a fold may have fewer
+        beside = with_floor(torch.tensor(complement, dtype=torch.float64), typical, floor)
+        return LinearPart(mean, axes, with_floor(decreasing[: len(axes)], typical, floor), float(beside))
 
     numbers = torch.arange(len(folds), device=everywhere.device)
     held_out = [part(mean, other, everywhere[numbers != number]) for number, (mean, other) in enumerate(others)]
     return part(total.mean, axes, everywhere), held_out
+
+
+def with_floor(variances: Tensor, typical: float, floor: float) -> Tensor:
+    """Return the variances that a squared distance divides by: those with a floor, and to a small share those without.
+
+    Precisions are averaged: ``1 / v = 0.9 / (variance + floor * typical) + 0.1 / variance``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with_floor(torch.tensor([1.0, 1e-6]), typical=1.0, floor=1.0)
+    tensor([1.8182e+00, 9.9999e-06])
+    """
+    return 1 / ((1 - TIGHT_SHARE) / (variances + floor * typical) + TIGHT_SHARE / variances)
+
+
+def without_floor(typical: float, floor: float) -> float:
+    """Return the variance of which :func:`with_floor` has made a typical one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> found = with_floor(torch.tensor(2.0), typical=2.0, floor=1.0)
+    >>> round(without_floor(float(found), floor=1.0), 6)
+    2.0
+    """
+    return typical * ((1 - TIGHT_SHARE) / (1 + floor) + TIGHT_SHARE)
 
 
 def principal_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,11 +2,11 @@
 
 The score of a point is a squared distance in units of the spread of held-out rows,
 
-    S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)²,
+    S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)² + w |x - neighbours|²,
 
-the first term from the linear part, the second from the quadrics, each where there is one. Where rows are normalised, the
-logarithm of the norm is a further direction of the linear part. Without weights the score is the mean of the dₖ, as in the
-paper. Here d is the order-2 distance, or another on request.
+the first term from the linear part, the second from the quadrics, the third from the nearest rows of the fit, each where there
+is one. Where rows are normalised, the logarithm of the norm is a further direction of the linear part. Without weights the
+score is the mean of the dₖ, as in the paper. Here d is the order-2 distance, or another on request.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from pyod_quadric.geometry.projection import nearest_on_intersection
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import LinearPart
+from pyod_quadric.model.neighbors import Neighbors
 from pyod_quadric.model.norms import Norms
 from pyod_quadric.parallel.devices import on_device
 from pyod_quadric.parameters import Distance
@@ -49,10 +50,14 @@ class Model:
         In (normalised) input coordinates.
     norms : Norms, optional
         Of rows before they are normalised.
+    neighbors : Neighbors, optional
+        Rows of the fit that were kept.
+    scales : Tensor of shape (d,), optional
+        What features are divided by before anything else.
     distance : {"second_order", "first_order", "algebraic"}
         What d is.
     normalize : bool
-        Whether points are divided by their norms before anything else.
+        Whether points are divided by their norms then.
 
     Examples
     --------
@@ -69,6 +74,8 @@ class Model:
     quadric_weights: Tensor | None = None
     linear_part: LinearPart | None = None
     norms: Norms | None = None
+    neighbors: Neighbors | None = None
+    scales: Tensor | None = None
     distance: Distance = "second_order"
     normalize: bool = False
 
@@ -76,10 +83,12 @@ class Model:
         """Return the outlier scores (n,) of points (n, d): float64, computed in the type and on the device of the points."""
         score = points.new_zeros(len(points), dtype=torch.float64)
         if self.norms is not None:
-            score += self.norms.squared_deviations(points)
-        points = self.normalized(points)
+            score += self.norms.squared_deviations(self._scaled(points))
+        points = self.prepared(points)
         if self.linear_part is not None:
             score += self.linear_part.squared_distances(points)
+        if self.neighbors is not None:
+            score += self.neighbors.scores(points)
         if self.quadrics is not None:
             score += self._combined(self._distances(points)).sum(dim=1)
         return clamped(score)
@@ -88,20 +97,23 @@ class Model:
         """Return the distance (n, m) of points (n, d) to each quadric, in working coordinates."""
         if self.quadrics is None:
             return points.new_zeros(len(points), 0)
-        return self._distances(self.normalized(points))
+        return self._distances(self.prepared(points))
 
     def contributions(self, points: Tensor) -> Tensor:
         """Return what each feature adds to the score (n, d); the entries are not negative, and rows sum to the score.
 
         The way from a point to a quadric goes along the gradient, so a feature has the share ``(∂ᵢ f)² / ‖∇f‖²`` in what the
-        quadric adds. In the linear part it has the square of its standardised entry; see :meth:`LinearPart.contributions`.
+        quadric adds. In the linear part it has the square of its standardised entry, and so it has on the ways to the
+        neighbours; see :meth:`LinearPart.contributions` and :meth:`Neighbors.contributions`.
         """
         total = points.new_zeros(points.shape, dtype=torch.float64)
         if self.norms is not None:
-            total += self.norms.contributions(points)
-        points = self.normalized(points)
+            total += self.norms.contributions(self._scaled(points))
+        points = self.prepared(points)
         if self.linear_part is not None:
             total += self.linear_part.contributions(points)
+        if self.neighbors is not None:
+            total += self.neighbors.contributions(points)
         if self.quadrics is None:
             return total
         size = max(1, BLOCK_NUMBERS // (len(self.quadrics) * points.shape[1]))
@@ -127,7 +139,7 @@ class Model:
         there are more quadrics than can meet, it minimises the squared way to it plus the quadrics' part of the score. With a
         linear part the manifold is in the subspace of the working coordinates, and what leaves that is dropped.
         """
-        points = self.normalized(points).double()
+        points = self.prepared(points).double()
         back = torch.linalg.pinv(self.coordinates.matrix.to(points)).T  # (k, d)
         working = nearest = self._working(points)
         if self.quadrics is not None:
@@ -135,20 +147,30 @@ class Model:
         if self.linear_part is not None:
             points = self.coordinates.mean.to(points) + working @ back
         projected: Tensor = points + (nearest - working) @ back
-        return projected
+        return projected if self.scales is None else projected * self.scales.to(projected)
 
     def on_cpu(self) -> "Model":
         """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
         copied: Model = on_device(self, torch.device("cpu"), copy=True)
         return copied
 
-    def normalized(self, points: Tensor) -> Tensor:
-        """Return the points (n, d), divided by their norms if this model does so."""
+    def prepared(self, points: Tensor) -> Tensor:
+        """Return the points (n, d), divided by the scales of the features and by their norms if this model does so."""
+        points = self._scaled(points)
         return normalized(points) if self.normalize else points
 
     def in_input_space(self) -> Quadrics | None:
         """Return the quadrics as polynomials of the (normalised) input."""
-        return None if self.quadrics is None else self.coordinates.in_input_space(self.quadrics)
+        if self.quadrics is None:
+            return None
+        coordinates = self.coordinates
+        if self.scales is not None and not self.normalize:  # those of normalised rows are polynomials of directions
+            scales = self.scales.to(coordinates.mean)
+            coordinates = WorkingCoordinates(coordinates.mean * scales, coordinates.matrix / scales)
+        return coordinates.in_input_space(self.quadrics)
+
+    def _scaled(self, points: Tensor) -> Tensor:
+        return points if self.scales is None else points / self.scales.to(points)
 
     def _distances(self, points: Tensor) -> Tensor:
         return DISTANCE_FUNCTIONS[self.distance](self._working(points), self._quadrics_like(points))

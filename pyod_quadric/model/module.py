@@ -15,6 +15,7 @@ from pyod_quadric.geometry.distances import ratio, second_order_from
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
 from pyod_quadric.model.calibration import Calibration
 from pyod_quadric.model.model import MOST_SCORE, Model
+from pyod_quadric.model.neighbors import nearest_rows
 from pyod_quadric.model.norms import SHORTEST
 
 OPSET = 18  # of the ONNX graph: the one that torch writes without converting
@@ -57,6 +58,11 @@ class ScoreModule(nn.Module):
     complement: Tensor
     norm_median: Tensor | None
     norm_spread: Tensor
+    prototypes: Tensor | None
+    prototypes_mean: Tensor
+    prototypes_matrix: Tensor
+    prototypes_weight: Tensor
+    scales: Tensor | None
     knots: Tensor | None
     p_values: Tensor
 
@@ -67,7 +73,7 @@ class ScoreModule(nn.Module):
         self.normalize, self.distance = model.normalize, model.distance
         buffers: dict[str, Tensor] = {}
         # What is not there is an attribute and no buffer, since torch.export miscounts buffers that are None.
-        self.quadratic = self.weights = self.linear_mean = self.norm_median = self.knots = None
+        self.quadratic = self.weights = self.linear_mean = self.norm_median = self.prototypes = self.scales = self.knots = None
         if quadrics is not None:
             buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
             buffers |= {"quadratic": quadrics.quadratic, "linear": quadrics.linear, "constant": quadrics.constant}
@@ -81,6 +87,12 @@ class ScoreModule(nn.Module):
         if model.norms is not None:
             buffers["norm_median"] = torch.tensor(model.norms.median, dtype=torch.float64)
             buffers["norm_spread"] = torch.tensor(model.norms.spread, dtype=torch.float64)
+        if model.neighbors is not None:
+            kept = model.neighbors
+            buffers |= {"prototypes": kept.prototypes, "prototypes_weight": torch.tensor(kept.weight, dtype=torch.float64)}
+            buffers |= {"prototypes_mean": kept.coordinates.mean, "prototypes_matrix": kept.coordinates.matrix}
+        if model.scales is not None:
+            buffers["scales"] = model.scales
         if calibration is not None:
             buffers |= {"knots": calibration.knots, "p_values": calibration.p_values}
         for name, tensor in buffers.items():
@@ -102,6 +114,7 @@ class ScoreModule(nn.Module):
 
     def _scores(self, rows: Tensor) -> Tensor:
         rows = rows.to(self.dtype)
+        rows = rows if self.scales is None else rows / self.scales
         score = torch.zeros_like(rows[:, 0])
         if self.norm_median is not None:
             logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()
@@ -109,6 +122,8 @@ class ScoreModule(nn.Module):
         rows = normalized(rows) if self.normalize else rows
         if self.linear_mean is not None:
             score = score + self._linear_part(rows - self.linear_mean)
+        if self.prototypes is not None:
+            score = score + self._neighbors(rows, self.prototypes)
         if self.quadratic is not None:
             distances = self._distances(rows, self.quadratic)
             added = distances / distances.shape[1] if self.weights is None else distances.square() * self.weights
@@ -122,6 +137,12 @@ class ScoreModule(nn.Module):
         if self.linear_axes.shape[0] == self.linear_axes.shape[1]:
             return squared
         return squared + ((centred - along @ self.linear_axes) / self.complement).square().sum(dim=1)
+
+    def _neighbors(self, rows: Tensor, prototypes: Tensor) -> Tensor:
+        """Return the weighted mean squared distances (n,); see :class:`pyod_quadric.model.neighbors.Neighbors`."""
+        found = (rows - self.prototypes_mean) @ self.prototypes_matrix.T
+        away = found[:, None] - prototypes[nearest_rows(found, prototypes)]
+        return self.prototypes_weight * away.square().sum(dim=2).mean(dim=1)
 
     def _distances(self, rows: Tensor, quadratic: Tensor) -> Tensor:
         """Return the distance (n, m) of (normalised) rows to each quadric."""

@@ -88,7 +88,7 @@ def _quadrics(name: str, m: str, k: str) -> dict[str, Array]:
     return {f"{name}.quadratic": Array((m, k, k)), f"{name}.linear": Array((m, k)), f"{name}.constant": Array((m,))}
 
 
-# Dimensions: d features, k coordinates, m quadrics, r axes, n training rows.
+# Dimensions: d features, k coordinates, m quadrics, r axes, p neighbours in c coordinates, n training rows.
 LAYOUT: Layout = {
     "model.coordinates.mean": Array(("d",)),
     "model.coordinates.matrix": Array(("k", "d")),
@@ -100,6 +100,11 @@ LAYOUT: Layout = {
     "model.linear_part.complement": Number(above=0),
     "model.norms.median": Number(),
     "model.norms.spread": Number(above=0),
+    "model.neighbors.coordinates.mean": Array(("d",)),
+    "model.neighbors.coordinates.matrix": Array(("c", "d")),
+    "model.neighbors.prototypes": Array(("p", "c")),
+    "model.neighbors.weight": Number(least=0),
+    "model.scales": Array(("d",), above=0),
     "model.distance": Words(Distance),
     "model.normalize": Flag(),
     "decision_scores": Array(("n",), EXACT, least=0, most=MOST_SCORE),
@@ -119,7 +124,7 @@ LAYOUT: Layout = {
 }
 # What is there together or not at all.
 OPTIONAL = (
-    *("model.quadrics", "model.quadric_weights", "model.linear_part", "model.norms"),
+    *("model.quadrics", "model.quadric_weights", "model.linear_part", "model.norms", "model.neighbors", "model.scales"),
     *("groups", "feature_names", "stream", "stream.window", "stream.groups", "init"),
 )
 AS_NUMPY = ("decision_scores", "row_weights", "groups", "stream.rows", "stream.groups")

@@ -60,6 +60,8 @@ def test_scores_are_made_of_quadric_distances(settings):
         part = distances**2 @ detector.quadric_weights_
     linear = detector.model_.linear_part
     rest = 0 if linear is None else linear.squared_distances(torch.tensor(TEST)).numpy()
+    kept = detector.model_.neighbors
+    rest = rest if kept is None else rest + kept.scores(torch.tensor(TEST)).numpy()
     np.testing.assert_allclose(detector.decision_function(TEST), part + rest)
 
 
@@ -69,7 +71,7 @@ def test_input_quadrics_are_those_of_the_input(settings):
     if detector.quadrics_ is None:
         assert detector.input_quadrics_ is None
         return
-    rows = detector.model_.normalized(torch.tensor(TEST))
+    rows = detector.model_.prepared(torch.tensor(TEST))
     working = detector.model_.coordinates.transform(rows)
     values = detector.input_quadrics_.values(rows)
     assert isinstance(detector.quadrics_, Quadrics)

@@ -19,7 +19,7 @@ def test_weights_of_folds_are_those_of_a_model_of_all_rows():
     quadrics = CrossFitted(circles[0], circles[1:])
     identity = WorkingCoordinates(torch.zeros(2).double(), torch.eye(2).double())
     row_weights, weights = torch.tensor(rng.uniform(size=12)), [torch.tensor([w]).double() for w in (2.0, 3.0, 4.0, 5.0)]
-    sample = Sample(torch.arange(12), rows, folds, rng)
+    sample = Sample(torch.arange(12), rows, folds)
     found = as_of_all_rows(sample, CrossCoordinates.shared(identity, 3), quadrics, weights, row_weights, "second_order")
 
     def part(row, circle):

@@ -1,11 +1,13 @@
 """Quadrics weigh what held-out rows say of them."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.fitting.evidence import SOFTNESS, elliptical_references, evidence_weights
+from pyod_quadric import QuadricDetector
+from pyod_quadric.fitting.evidence import SOFTNESS, evidence_weights, gaussian_references
 
 
 def squares(seed, n, m):
@@ -41,7 +43,7 @@ def test_infinite_distances_weigh_nothing():
 def test_references_share_mean_and_covariance_with_the_rows(seed, k):
     rng = np.random.default_rng(seed)
     rows = torch.tensor(rng.normal(size=(200, k)) @ rng.normal(size=(k, k)) + rng.normal(size=k))
-    references = elliptical_references(rows, torch.ones(200), 20_000, rng).numpy()
+    references = gaussian_references(rows, torch.ones(200), 20_000).numpy()
     covariance = np.cov(rows.numpy().T, bias=True).reshape(k, k)
     scale = np.trace(covariance)
     np.testing.assert_allclose(references.mean(axis=0), rows.mean(dim=0), atol=0.05 * scale**0.5)
@@ -49,15 +51,28 @@ def test_references_share_mean_and_covariance_with_the_rows(seed, k):
 
 
 def test_references_do_not_share_the_shape_of_the_rows():
-    """Rows on a circle with a gap: references are on the circle, everywhere."""
     angle = np.linspace(0, 2 * np.pi, 400, endpoint=False)
     rows = torch.tensor(np.stack([np.cos(angle), np.sin(angle), np.cos(2 * angle)], axis=1))
-    references = elliptical_references(rows, torch.ones(400), 1000, np.random.default_rng(0))
+    references = gaussian_references(rows, torch.ones(400), 1000)
     off = (references[:, 2] - (references[:, 0] ** 2 - references[:, 1] ** 2)).abs()
     assert off.median() > 0.3
 
 
 def test_rows_without_weight_do_not_count():
     rows = torch.tensor([[0.0], [1.0], [-1.0], [1000.0]])
-    references = elliptical_references(rows, torch.tensor([1.0, 1.0, 1.0, 0.0]), 100, np.random.default_rng(0))
+    references = gaussian_references(rows, torch.tensor([1.0, 1.0, 1.0, 0.0]), 100)
     assert references.abs().max() < 3
+
+
+@pytest.mark.parametrize("n", [400, 4000])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_circle_is_found_however_many_rows_it_has(n, seed):
+    """References must be able to leave it, or nothing speaks for it."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    rows = np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.05 * rng.normal(size=(n, 2))
+    rows[: n // 5] = rng.uniform(-2, 2, size=(n // 5, 2))
+    detector = QuadricDetector(score_function="linear+quadrics", random_state=seed).fit(rows)
+    centre, on = detector.decision_function([[0.0, 0.0], [1.0, 0.0]])
+    assert detector.n_quadrics_ > 0
+    assert centre > 3 * on

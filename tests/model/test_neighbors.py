@@ -1,0 +1,79 @@
+"""Neighbours against a slow search."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyod_quadric import QuadricDetector, WorkingCoordinates
+from pyod_quadric.geometry import quadrics
+from pyod_quadric.model import neighbors
+from pyod_quadric.model.neighbors import Neighbors
+
+
+def drawn(seed, n_rows=40, d=5, r=3):
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.normal(size=(d, d)))[0][:r]
+    coordinates = WorkingCoordinates(torch.tensor(rng.normal(size=d)), torch.tensor(axes * rng.uniform(0.5, 2, size=(r, 1))))
+    rows = torch.tensor(rng.normal(size=(n_rows, d)))
+    return Neighbors(coordinates, coordinates.transform(rows), weight=1.7), torch.tensor(rng.normal(size=(30, d)))
+
+
+@given(seed=st.integers(0, 2**16), n_rows=st.sampled_from([1, 2, 3, 50]))
+def test_scores_are_mean_squared_distances_to_the_nearest_three(seed, n_rows):
+    kept, points = drawn(seed, n_rows)
+    found = kept.coordinates.transform(points).numpy()
+    squared = ((found[:, None] - kept.prototypes.numpy()) ** 2).sum(axis=2)
+    expected = 1.7 * np.sort(squared, axis=1)[:, :3].mean(axis=1)
+    np.testing.assert_allclose(kept.scores(points), expected, rtol=1e-9)
+
+
+@given(seed=st.integers(0, 2**16))
+def test_contributions_add_up(seed):
+    kept, points = drawn(seed)
+    contributions = kept.contributions(points)
+    assert (contributions >= 0).all()
+    np.testing.assert_allclose(contributions.sum(dim=1), kept.scores(points), rtol=1e-9)
+
+
+def test_blocks_change_nothing(monkeypatch):
+    kept, points = drawn(0)
+    expected = kept.scores(points)
+    monkeypatch.setattr(neighbors, "BLOCK_NUMBERS", 100)
+    assert quadrics.BLOCK_NUMBERS > 100
+    assert torch.equal(kept.scores(points), expected)
+
+
+def test_a_copy_of_a_row_is_no_distance_away_in_float32():
+    """Far from the origin, differences of squares would leave rounding."""
+    kept, _ = drawn(0)
+    far = Neighbors(kept.coordinates, torch.full((3, 3), 3000.0), weight=1.0)
+    centre = kept.coordinates.mean + torch.linalg.pinv(kept.coordinates.matrix) @ torch.full((3,), 3000.0).double()
+    assert far.scores(centre[None].float()) < 1e-5
+
+
+def test_between_clusters_nothing_is_normal():
+    """Rows in eight clusters on a cube: its centre is the middle of everything, and near to nothing."""
+    rng = np.random.default_rng(0)
+    corners = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(-1, 3)
+    rows = corners[rng.integers(8, size=800)] + 0.1 * rng.normal(size=(800, 3))
+    detector = QuadricDetector(score_function="linear+neighbors", contamination=0.01).fit(rows)
+    assert detector.predict([[0.0, 0.0, 0.0]]) == 1
+    assert QuadricDetector(score_function="linear", contamination=0.01).fit(rows).predict([[0.0, 0.0, 0.0]]) == 0
+
+
+def test_outliers_among_the_rows_are_no_neighbours():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(500, 4)), [[30.0, 30.0, 30.0, 30.0]] * 3])
+    detector = QuadricDetector().fit(rows)
+    assert len(detector.model_.neighbors.prototypes) <= 500
+    assert detector.decision_scores_[-3:].min() > detector.decision_scores_[:500].max()
+
+
+def test_no_more_rows_are_kept_than_asked_for():
+    rows = np.random.default_rng(0).normal(size=(900, 4))
+    detector = QuadricDetector(n_prototypes=100).fit(rows)
+    assert len(detector.model_.neighbors.prototypes) == 100
+    new = np.random.default_rng(1).normal(size=(3000, 4))
+    assert abs(detector.predict(new, false_positive_rate=0.1).mean() - 0.1) < 0.04
+    assert QuadricDetector(score_function="linear+quadrics").fit(rows).model_.neighbors is None
