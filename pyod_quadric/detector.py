@@ -97,8 +97,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         Whether to divide rows by their norm. "auto" normalises when there are at least 32 features, the norms carry less than
         10 % of the variance, the mean carries more than 1 % of the mean squared norm, and the distance from the mean goes with
         the norm (in ranks) far less once rows are normalised: around the origin, short rows seem normal otherwise. Set it to
-        True for embeddings that are compared by cosines. The logarithm of the norm then counts as one more direction of the
-        linear part.
+        True for embeddings that are compared by cosines. A norm that is more than two deviations from the usual one then adds
+        to the score.
     standardize : bool or "auto", default="auto"
         Whether to divide columns by their spread. "auto" does so where the spread of one is more than a million times that of
         the lower quartile of all, as that of a time in milliseconds beside sensors, which would switch the others off.
@@ -108,7 +108,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         The sum of all three parts, some of them, or the paper's mean of the distances to all quadrics.
     n_prototypes : int, default=10000
         The most rows that are kept as neighbours, drawn at random if there are more. They are in the fitted model and in its
-        files, in 200 principal coordinates. Time and memory of scoring grow with them; "linear+quadrics" keeps none.
+        files, in principal coordinates. Outliers among the rows, as ``robust`` sees them, are not kept. Time and memory of
+        scoring grow with them; "linear+quadrics" keeps none.
     n_folds : int, "auto" or None, default="auto"
         The folds by which training rows are held out. More folds make decisions about new rows more exact where rows are few,
         and take longer. "auto" is 20,000 divided by the number of rows, or of groups, from 5 to 10 (from 3 on, if quadrics are
@@ -402,7 +403,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> detector = QuadricDetector().fit(rng.normal(size=(2000, 3)))
         >>> new = rng.normal(size=(1000, 3))
         >>> [float(detector.predict(new, false_positive_rate=rate).mean()) for rate in (0.01, 0.1)]
-        [0.012, 0.105]
+        [0.011, 0.115]
         >>> int(detector.predict(new, false_discovery_rate=0.05).sum())
         0
         """
@@ -434,7 +435,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> rng = np.random.default_rng(0)
         >>> detector = QuadricDetector().fit(rng.normal(size=(999, 3)))
         >>> detector.predict_pvalue([[9.0, 9.0, 9.0], [0.0, 0.0, 0.0]])
-        array([0.001, 0.995])
+        array([0.001, 0.966])
         """
         return self.p_values_of(self.decision_function(X))
 

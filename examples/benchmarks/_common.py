@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from torch import Tensor
@@ -31,6 +32,7 @@ class DataSet(NamedTuple):
     training: Tensor  # (n, d), float32
     inliers: Tensor
     outliers: list[Tensor]
+    groups: NDArray[Any] | None = None  # (n,), of the training rows
 
     def roc_auc(self, score: Callable[[Tensor], Tensor]) -> float:
         """Return the ROC-AUC of an outlier score on the test rows, the mean over kinds of outliers."""
@@ -137,14 +139,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def argument_parser(docstring: str, *, data: bool, seeds: bool = False) -> argparse.ArgumentParser:
+def argument_parser(docstring: str, *, data: bool, seeds: bool | None = False) -> argparse.ArgumentParser:
     """Return a parser with the options that all benchmarks have; they are the parameters of ``main``."""
     parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
     parser.add_argument("--fast", action="store_true", help="small sizes, to see that it runs; the figures mean nothing")
     parser.add_argument("--output", type=Path, default=Path("benchmark_results"), help="directory for the JSON and the PNG")
     if seeds:
         parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="all seeds")
-    else:
+    elif seeds is not None:
         parser.add_argument("--seed", type=int, default=0, help="the first seed")
     if data:
         parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="directory of the development data")

@@ -19,29 +19,31 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
-from examples.benchmarks._common import DataSet, load_adbench, load_sentences, synthetic
+from examples.benchmarks._common import DataSet
+from examples.benchmarks._regimes import CONTAMINATED, REGIMES, STAND_IN, Files
 from pyod_quadric import QuadricDetector
 
 PREPROCESSINGS = {"raw": FunctionTransformer, "mm": MinMaxScaler, "l2": Normalizer, "std": StandardScaler}
 OURS = "QuadricDetector"
-MODES = ("clean", "contaminated")
 METRICS = ("roc_auc", "average_precision")
-GROUPS = ("CV_by_ResNet18", "NLP_by_BERT", "Classical", "sentences")
-TITLES = {"CV_by_ResNet18": "ResNet18 images", "NLP_by_BERT": "BERT texts", "Classical": "tabular"}
 # What is changed in our detector, by the name of the ablation.
 ABLATIONS: dict[str, dict[str, Any]] = {
-    "quadrics alone": {"score_function": "quadrics"},
+    "without neighbours": {"score_function": "linear+quadrics"},
+    "without quadrics": {"score_function": "linear+neighbors"},
+    "without linear part": {"score_function": "quadrics+neighbors"},
     "linear part alone": {"score_function": "linear"},
+    "quadrics alone": {"score_function": "quadrics"},
+    "neighbours alone": {"score_function": "neighbors"},
     "mean distance to the quadrics": {"score_function": "mean_distance"},
     "robust=False": {"robust": False},
-    "5 epochs, penalty": {"epoch_num": 5},
-    "5 epochs, Stiefel": {"epoch_num": 5, "constraint": "stiefel"},
-    "first-order distance": {"distance": "first_order"},
-    "algebraic distance": {"distance": "algebraic"},
     "normalize=True": {"normalize": True},
     "normalize=False": {"normalize": False},
-    "standardised rows": {},
+    "first-order distance": {"distance": "first_order"},
+    "algebraic distance": {"distance": "algebraic"},
+    "5 epochs, penalty": {"epoch_num": 5},
+    "5 epochs, Stiefel": {"epoch_num": 5, "constraint": "stiefel"},
 }
+NOT_ABLATED = ("wordnet",)  # half a minute for each fit
 
 
 class Peer(NamedTuple):
@@ -51,32 +53,34 @@ class Peer(NamedTuple):
     module: str
     preprocessings: tuple[str, ...] = ("mm",)
     parameters: Mapping[str, Any] = MappingProxyType({})
-    groups: tuple[str, ...] = GROUPS
+    most_rows: int = 20_000  # of the training rows, drawn at random; more would take minutes for each cell
+    regimes: tuple[str, ...] | None = None  # all, unless it says otherwise
 
 
 ALL = tuple(PREPROCESSINGS)
 # In ascending order of cost, so that a run that was killed has whole columns.
 PEERS = {
-    "GMM": Peer("GMM", "gmm", ALL),
+    "GMM": Peer("GMM", "gmm", ALL, most_rows=200_000),
     "KNN": Peer("KNN", "knn", ALL),
-    "LOF": Peer("LOF", "lof", ALL),
-    "CBLOF": Peer("CBLOF", "cblof", ALL),
-    "Sampling": Peer("Sampling", "sampling"),
-    "LODA": Peer("LODA", "loda"),
-    "PCA": Peer("PCA", "pca"),
-    "IForest": Peer("IForest", "iforest"),
-    "HBOS": Peer("HBOS", "hbos"),
+    "PCA": Peer("PCA", "pca", most_rows=200_000),
+    "IForest": Peer("IForest", "iforest", most_rows=200_000),
+    "HBOS": Peer("HBOS", "hbos", most_rows=200_000),
     "COPOD": Peer("COPOD", "copod"),
     "ECOD": Peer("ECOD", "ecod"),
     "INNE": Peer("INNE", "inne", ALL),
-    "OCSVM": Peer("OCSVM", "ocsvm", ALL),
-    "OCSVM-poly3": Peer("OCSVM", "ocsvm", ALL, {"kernel": "poly", "degree": 3}, ("sentences",)),
-    "QMCD": Peer("QMCD", "qmcd"),
-    "ABOD": Peer("ABOD", "abod"),
-    "AutoEncoder": Peer("AutoEncoder", "auto_encoder"),
-    "DeepSVDD": Peer("DeepSVDD", "deep_svdd"),
-    "KPCA": Peer("KPCA", "kpca"),
-    "VAE": Peer("VAE", "vae", groups=()),  # minutes on each of the larger sets; its cost is in the other table
+    "CBLOF": Peer("CBLOF", "cblof", ALL),
+    "LOF": Peer("LOF", "lof", ALL),
+    "Sampling": Peer("Sampling", "sampling"),
+    "LODA": Peer("LODA", "loda"),
+    "QMCD": Peer("QMCD", "qmcd", most_rows=5000),
+    "ABOD": Peer("ABOD", "abod", most_rows=5000),
+    "OCSVM": Peer("OCSVM", "ocsvm", most_rows=8000),
+    "OCSVM-poly3": Peer("OCSVM", "ocsvm", ALL, {"kernel": "poly", "degree": 3}, regimes=("sentences",)),
+    "LUNAR": Peer("LUNAR", "lunar", ("mm", "l2"), most_rows=5000),  # it scales by the ranges of columns itself
+    "KPCA": Peer("KPCA", "kpca", most_rows=3000),
+    "DeepSVDD": Peer("DeepSVDD", "deep_svdd", most_rows=5000),
+    "AutoEncoder": Peer("AutoEncoder", "auto_encoder", most_rows=5000),
+    "VAE": Peer("VAE", "vae", regimes=()),  # minutes on each of the larger sets; its cost is in the other table
 }
 FAST_PEERS = ("GMM", "KNN", "PCA")
 
@@ -84,12 +88,12 @@ FAST_PEERS = ("GMM", "KNN", "PCA")
 class Column(NamedTuple):
     """A column of the tables."""
 
-    group: str
+    regime: str
     mode: str
 
     def title(self) -> str:
         """Return the column's heading."""
-        return f"{TITLES.get(self.group, self.group)}, {self.mode}"
+        return f"{(REGIMES | STAND_IN)[self.regime].title}, {self.mode}"
 
 
 class Task(NamedTuple):
@@ -109,24 +113,9 @@ class Task(NamedTuple):
 Cells = dict[str, dict[str, Any]]
 
 
-def data_names(data: Path, fast: bool) -> dict[str, list[str]]:
-    """Return the names of the sets of each group; those of stand-ins are numbers of features."""
-    if fast:
-        return {"synthetic": ["5"]}
-    adbench = {group: sorted(path.stem for path in (data / "adbench" / group).glob("*.npz")) for group in GROUPS[:-1]}
-    return adbench | {"sentences": ["minilm"]}
-
-
-def load(data: Path, column: Column, name: str, seed: int) -> DataSet:
+def load(files: Files, column: Column, name: str, seed: int) -> DataSet:
     """Return a split of a set."""
-    contaminated = column.mode == "contaminated"
-    if column.group == "synthetic":
-        split = synthetic(n_features=int(name), seed=seed)
-        others = synthetic(n_features=int(name), seed=seed + 1000).outliers
-        return split._replace(training=torch.cat([split.training, *others])) if contaminated else split
-    if column.group == "sentences":
-        return load_sentences(data / "sentences/minilm.npz", seed)
-    return load_adbench(data / "adbench" / column.group / f"{name}.npz", seed, contaminated=contaminated)
+    return (REGIMES | STAND_IN)[column.regime].load(files, name, seed, column.mode == CONTAMINATED)
 
 
 def make_detector(method: str, n_features: int, seed: int) -> Any:
@@ -150,12 +139,15 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def measure(task: Task, data: Path) -> tuple[str, dict[str, Any]]:
+def measure(task: Task, files: Files) -> tuple[str, dict[str, Any]]:
     """Return the name of a cell and what is in it."""
-    split = load(data, task.column, task.data_name, task.seed)
+    split = load(files, task.column, task.data_name, task.seed)
     training, test = split.training.numpy(), torch.cat([split.inliers, *split.outliers]).numpy()
+    known = {} if split.groups is None else {"groups": split.groups}
     if task.method in PEERS:
-        training, test = training.astype(np.float64), test.astype(np.float64)
+        if len(training) > (most := PEERS[task.method].most_rows):
+            training = np.random.default_rng(task.seed).permutation(training)[:most]
+        training, test, known = training.astype(np.float64), test.astype(np.float64), {}
     scaler = PREPROCESSINGS[task.preprocessing]().fit(training)  # in clean mode it does not see outliers, either
     training, test = scaler.transform(training), scaler.transform(test)
     np.random.seed(task.seed)  # noqa: NPY002  some of PyOD's detectors draw from the global generators
@@ -164,7 +156,7 @@ def measure(task: Task, data: Path) -> tuple[str, dict[str, Any]]:
     try:
         with quiet():
             started = time.perf_counter()
-            detector.fit(training)
+            detector.fit(training, **known)
             fitted = time.perf_counter()
             scores = detector.decision_function(test)  # all at once: to some peers the other rows matter
             scored = time.perf_counter()
@@ -192,35 +184,39 @@ def chance(split: DataSet) -> dict[str, float]:
 class Plan(NamedTuple):
     """What is measured."""
 
-    sets: dict[str, list[str]]  # by group
+    sets: dict[str, list[str]]  # by regime
     seeds: list[int]
     methods: dict[str, tuple[str, ...]]  # preprocessings by detector: ours, its ablations, the peers
 
     def columns(self) -> list[Column]:
         """Return all columns of the tables."""
-        return [Column(group, mode) for group, mode in product(self.sets, MODES) if (group, mode) != ("sentences", MODES[1])]
+        return [Column(name, mode) for name in self.sets for mode in (REGIMES | STAND_IN)[name].modes]
 
-    def tasks(self, column: Column, method: str, preprocessing: str) -> list[Task]:
-        """Return what the mean in a column is over."""
-        if method in PEERS and column.group in GROUPS and column.group not in PEERS[method].groups:
+    def tasks(self, column: Column, method: str, preprocessing: str, seed: int) -> list[Task]:
+        """Return what the mean in a column is over, with one seed."""
+        regimes = PEERS[method].regimes if method in PEERS else None
+        if regimes is not None and column.regime not in regimes:
             return []
-        return [Task(column, name, seed, method, preprocessing) for seed, name in product(self.seeds, self.sets[column.group])]
+        if method in ABLATIONS and (column.regime in NOT_ABLATED or seed != self.seeds[0]):
+            return []
+        return [Task(column, name, seed, method, preprocessing) for name in self.sets[column.regime]]
 
     def all_tasks(self) -> list[Task]:
         """Return everything in the order in which it is done."""
         return [
             task
             for method, preprocessings in self.methods.items()
-            for preprocessing, column in product(preprocessings, self.columns())
-            for task in self.tasks(column, method, preprocessing)
+            for seed, preprocessing, column in product(self.seeds, preprocessings, self.columns())
+            for task in self.tasks(column, method, preprocessing, seed)
         ]
 
 
-def make_plan(data: Path, seeds: list[int], fast: bool) -> Plan:
+def make_plan(files: Files, seeds: list[int], fast: bool) -> Plan:
     """Return what to measure."""
+    regimes = STAND_IN if fast else {name: regime for name, regime in REGIMES.items() if name != "faces" or files.faces}
     peers = {name: PEERS[name].preprocessings for name in (FAST_PEERS if fast else PEERS)}
-    ours = {name: ("std",) if name == "standardised rows" else ("raw",) for name in (OURS, *ABLATIONS)}
-    return Plan(data_names(data, fast), seeds, ours | peers)
+    ours = dict.fromkeys((OURS, *ABLATIONS), ("raw",))
+    return Plan({name: regime.names(files) for name, regime in regimes.items()}, seeds, ours | peers)
 
 
 def read_cells(path: Path) -> Cells:
@@ -236,11 +232,11 @@ def write_cells(path: Path, cells: Cells) -> None:
     unfinished.replace(path)
 
 
-def fill(cells: Cells, path: Path, tasks: list[Task], data: Path, workers: int) -> None:
+def fill(cells: Cells, path: Path, tasks: list[Task], files: Files, workers: int) -> None:
     """Measure the cells that are missing."""
     missing = [task for task in tasks if task.key() not in cells]
     print(f"{len(tasks)} cells, {len(missing)} of them to be measured", flush=True)
-    measured = Parallel(n_jobs=workers, return_as="generator_unordered")(delayed(measure)(task, data) for task in missing)
+    measured = Parallel(n_jobs=workers, return_as="generator_unordered")(delayed(measure)(task, files) for task in missing)
     for key, cell in measured:
         cells[key] = cell
         write_cells(path, cells)

@@ -20,21 +20,28 @@ class Entry(NamedTuple):
     preprocessing: str
     means: dict[str, float]  # by metric
     by_seed: list[float]  # mean ROC-AUC
-    roc_auc: list[float]  # of each set with each seed
+    roc_auc: list[list[float]]  # of each set with each seed, by seed
     n_failed: int
 
 
 def entry(cells: Cells, plan: Plan, column: Column, method: str) -> Entry | None:
-    """Return the best of the preprocessings whose cells are all there, by ROC-AUC."""
+    """Return the best of the preprocessings by ROC-AUC; one counts with the first seeds of which all cells are there."""
     entries = []
     for preprocessing in plan.methods[method]:
-        keys = [task.key() for task in plan.tasks(column, method, preprocessing)]
-        if keys and all(key in cells for key in keys):
-            means = {metric: float(np.mean([cells[key][metric] for key in keys])) for metric in METRICS}
-            found = [cells[key]["roc_auc"] for key in keys]
-            by_seed = np.reshape(found, (len(plan.seeds), -1)).mean(axis=1).tolist()
-            entries.append(Entry(preprocessing, means, by_seed, found, sum("error" in cells[key] for key in keys)))
-    return max(entries, key=lambda entry: entry.means["roc_auc"], default=None)
+        by_seed: list[list[dict[str, Any]]] = []
+        for seed in plan.seeds:
+            keys = [task.key() for task in plan.tasks(column, method, preprocessing, seed)]
+            if not keys or not all(key in cells for key in keys):
+                break
+            by_seed.append([cells[key] for key in keys])
+        found = [cell for row in by_seed for cell in row]
+        if found:
+            means = {metric: float(np.mean([cell[metric] for cell in found])) for metric in METRICS}
+            seed_means = [float(np.mean([cell["roc_auc"] for cell in row])) for row in by_seed]
+            roc_auc = [[cell["roc_auc"] for cell in row] for row in by_seed]
+            entries.append(Entry(preprocessing, means, seed_means, roc_auc, sum("error" in cell for cell in found)))
+    # Those of more seeds first: means of different seeds do not compare.
+    return max(entries, key=lambda entry: (len(entry.by_seed), entry.means["roc_auc"]), default=None)
 
 
 Entries = dict[Column, dict[str, Entry]]
@@ -56,12 +63,66 @@ def without(entries: Entries, methods: Any) -> Entries:
 
 
 def mean_ranks(entries: Entries) -> dict[Column, dict[str, float]]:
-    """Return the mean over sets and seeds of the rank of each detector by ROC-AUC, 1 for the best."""
+    """Return the mean over sets of the rank of each detector by ROC-AUC with the first seed, 1 for the best."""
     ranks = {}
     for column, row in entries.items():
-        means = rankdata([[-number for number in item.roc_auc] for item in row.values()], axis=0).mean(axis=1)
+        means = rankdata([[-number for number in item.roc_auc[0]] for item in row.values()], axis=0).mean(axis=1)
         ranks[column] = dict(zip(row, means.tolist(), strict=True))
     return ranks
+
+
+class Regret(NamedTuple):
+    """By how much others are ahead of one detector, in ROC-AUC."""
+
+    mean: float  # over sets and seeds, to the best peer of each set
+    largest: float  # of a set, mean over seeds
+    of_means: float  # to the best peer of the column
+    n_backwards: int  # sets below .5 where a peer is above .7
+
+
+def regrets(row: dict[str, Entry], name: str = OURS) -> Regret:
+    """Return the regret of a detector in a column; peers that have no figures with a seed are left out there."""
+    own, others = row[name], [item for other, item in row.items() if other not in (name, OURS)]
+    gaps, is_backwards = [], []
+    for seed, mine in enumerate(own.roc_auc):
+        best = np.max([item.roc_auc[seed] for item in others if len(item.roc_auc) > seed], axis=0)
+        gaps.append(best - np.array(mine))
+        is_backwards.append((np.array(mine) < 0.5) & (best > 0.7))
+    gap = np.mean(gaps, axis=0)
+    best_mean = max(float(np.mean(item.by_seed)) for item in others)
+    return Regret(
+        float(gap.mean()), float(gap.max()), best_mean - own.means["roc_auc"], int(np.any(is_backwards, axis=0).sum())
+    )
+
+
+N_COMPARED = 4  # peers beside ours in the table of regrets
+
+
+def regret_table(entries: Entries) -> str:
+    """Return the regret of our detector and of the peers with the least, mean over the columns."""
+    there = {column: row for column, row in entries.items() if OURS in row and len(row) > 2}
+    everywhere = [
+        name for name in {name for row in there.values() for name in row} if all(name in row for row in there.values())
+    ]
+    found = {name: {column: regrets(row, name) for column, row in there.items()} for name in everywhere}
+    means = {name: float(np.mean([regret.mean for regret in row.values()])) for name, row in found.items()}
+    best = sorted((name for name in everywhere if name != OURS), key=means.__getitem__)[:N_COMPARED]
+    names = [OURS, *best]
+    lines = [
+        [
+            column.title(),
+            *(f"{found[name][column].mean:.3f} / {found[name][column].largest:.3f}" for name in names),
+            f"{found[OURS][column].of_means:+.3f}",
+            found[OURS][column].n_backwards,
+        ]
+        for column in there
+    ]
+    largest = {name: max(regret.largest for regret in found[name].values()) for name in names}
+    backwards = sum(regret.n_backwards for regret in found[OURS].values())
+    worst = max(regret.of_means for regret in found[OURS].values())
+    lines.append(["all", *(f"{means[name]:.3f} / {largest[name]:.3f}" for name in names), f"at most {worst:+.3f}", backwards])
+    header = ["mean / largest regret", *names, "best peer's mean less ours", "below .5 where a peer is above .7"]
+    return markdown_table(header, lines)
 
 
 def peers_table(entries: Entries) -> str:
@@ -84,14 +145,15 @@ def _figures(item: Entry, with_preprocessing: bool = False) -> str:
 
 
 def ablation_table(entries: Entries) -> str:
-    """Return ROC-AUC / average precision of our detector and its variants."""
-    names = [name for name in (OURS, *ABLATIONS) if any(name in row for row in entries.values())]
+    """Return the ROC-AUC of our detector and its variants with the first seed."""
+    entries = {column: row for column, row in entries.items() if OURS in row and len(row) > 1}
     rows = []
-    for name in names:
-        there = [row[name].means["roc_auc"] - row[OURS].means["roc_auc"] for row in entries.values() if name in row]
-        cells = [_figures(row[name]) if name in row else "–" for row in entries.values()]
-        rows.append(["default" if name == OURS else name, *cells, f"{np.mean(there):+.4f}"])
-    return markdown_table(["variant", *(column.title() for column in entries), "ROC-AUC, mean difference"], rows)
+    for name in (OURS, *ABLATIONS):
+        there = [row[name].by_seed[0] - row[OURS].by_seed[0] for row in entries.values() if name in row]
+        if there:
+            cells = [f"{row[name].by_seed[0]:.3f}" if name in row else "–" for row in entries.values()]
+            rows.append(["default" if name == OURS else name, *cells, f"{np.mean(there):+.4f}"])
+    return markdown_table(["variant", *(column.title() for column in entries), "mean difference"], rows)
 
 
 def margin_table(entries: Entries, seeds: list[int]) -> str:
@@ -102,7 +164,8 @@ def margin_table(entries: Entries, seeds: list[int]) -> str:
             continue
         best = next(name for name in row if name != OURS)
         means = [f"{row[name].means['roc_auc']:.4f}" for name in (OURS, best)]
-        margins = [f"{margin:+.4f}" for margin in np.subtract(row[OURS].by_seed, row[best].by_seed)]
+        margins = [f"{ours - peer:+.4f}" for ours, peer in zip(row[OURS].by_seed, row[best].by_seed, strict=False)]
+        margins += ["–"] * (len(seeds) - len(margins))
         rank = f"{mean_ranks({column: row})[column][OURS]:.1f} of {len(row)}"
         rows.append([column.title(), *means, f"{best}@{row[best].preprocessing}", *margins, rank])
     header = ["group, mode", "ours", "best peer", "which is", *(f"margin, seed {seed}" for seed in seeds), "our mean rank"]
@@ -119,7 +182,7 @@ def draw(entries: Entries, plan: Plan) -> Figure:
     for ax, (column, row) in zip(panels.flat, entries.items(), strict=False):
         shown = [name for place, name in enumerate(row) if place < N_DRAWN or name == OURS]
         _draw_column(ax, {name: row[name] for name in shown})
-        n_sets = len(plan.sets[column.group])
+        n_sets = len(plan.sets[column.regime])
         ax.set_title(f"{column.title()} ({n_sets} {'sets' if n_sets > 1 else 'set'})", fontsize=10)
         ax.set_xlabel("ROC-AUC" + ", mean over the sets" * (n_sets > 1))
     for ax in panels.flat[len(entries) :]:

@@ -10,10 +10,10 @@ import torch
 
 from examples.benchmarks import _detection_cells as cells_module
 from examples.benchmarks import (
+    certainty,
     cost,
     decisions,
     detection,
-    domains,
     identification,
     orthonormality,
     out_of_core,
@@ -105,12 +105,12 @@ def test_decisions(tmp_path, capsys):
     assert all(0 <= number <= 1 for number in numbers(shares))
 
 
-def test_domains(tmp_path, capsys):
-    domains.main(tmp_path, fast=True)
-    results = files(tmp_path, "domains")["results"]
-    assert "| mean |" in capsys.readouterr().out
-    assert list(results) == [task.name for task in domains.tasks(["a", "b", "c"])]
-    assert all(0.5 < number <= 1 for number in numbers(results))  # far apart, as they are
+def test_certainty(tmp_path, capsys):
+    certainty.main(tmp_path, fast=True)
+    results = files(tmp_path, "certainty")
+    assert "| two circles | 2 |" in capsys.readouterr().out
+    assert all(draw["ours"] > 0.9 for draw in results["draws"])
+    assert all(0.5 < number <= 1 for number in numbers(results["random_states"]))
 
 
 def test_out_of_core(tmp_path, capsys):

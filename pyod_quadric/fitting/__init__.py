@@ -2,6 +2,8 @@
 
 ``preparation``
     whether columns are divided by their spread, and rows by their norms
+``copies``
+    rows that occur more than once, which are held out together
 ``folds``
     the rows as a fit sees them, in folds
 ``evidence``

@@ -9,7 +9,7 @@ from torch import Tensor
 from pyod_quadric.fitting.cross_fit import CrossCoordinates, Sample
 from pyod_quadric.fitting.folds import FoldedRows
 from pyod_quadric.model.coordinates import WorkingCoordinates, centred_coordinates, principal_coordinates
-from pyod_quadric.model.linear import LinearPart, cross_validated, with_floor, without_floor
+from pyod_quadric.model.linear import HeldOutSpreads, LinearPart, held_out_spreads, with_floor, without_floor
 from pyod_quadric.model.moments import Moments, sum_of_moments
 from pyod_quadric.parallel.ranks import from_first_rank
 
@@ -30,9 +30,9 @@ def auto_components(n_rows: int, most: int = MOST_COMPONENTS) -> int:
     return max(1, min(most, int((math.sqrt(8 * n_coefficients + 1) - 1) / 2)))
 
 
-def cross_validated_linear(folded: FoldedRows, moments: list[Moments], floor: float) -> tuple[LinearPart, list[LinearPart]]:
-    """Return the linear part of all rows, and for each fold the one that has not seen it; the same in all processes."""
-    return from_first_rank(cross_validated(moments, folded.rows.n_features, floor), folded.device)
+def shared_spreads(folded: FoldedRows, moments: list[Moments]) -> HeldOutSpreads:
+    """Return the spreads of folds along the axes of the others; the same in all processes."""
+    return from_first_rank(held_out_spreads(moments, folded.rows.n_features), folded.device)
 
 
 def coordinates_for(
@@ -86,7 +86,7 @@ def as_of_new_rows(
 def _n_components(n_components: int | float | Literal["auto"], linear: LinearPart, folded: FoldedRows, most: int) -> int:
     rank, d = len(linear.axes), folded.rows.n_features
     if n_components == "auto":
-        return min(rank, auto_components(folded.rows.n_rows, most))
+        return min(rank, auto_components(folded.n_distinct, most))
     if isinstance(n_components, int):
         if n_components > d:
             raise ValueError(f"n_components must be from 1 to the number of features, {d}, got {n_components}")

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric.data.rows import Rows, check_shared, check_shares
-from pyod_quadric.fitting.components import as_of_new_rows, coordinates_for, cross_coordinates, cross_validated_linear
+from pyod_quadric.fitting.components import as_of_new_rows, coordinates_for, cross_coordinates, shared_spreads
+from pyod_quadric.fitting.copies import copies_of
 from pyod_quadric.fitting.cross_fit import (
     CrossCoordinates,
     CrossFitted,
@@ -28,7 +29,7 @@ from pyod_quadric.fitting.cross_fit import (
     quadric_evidence,
 )
 from pyod_quadric.fitting.folds import FoldedRows, folded_rows, folds_of
-from pyod_quadric.fitting.neighbors import cross_neighbors
+from pyod_quadric.fitting.neighbors import FLOOR_NEIGHBORS, cross_neighbors
 from pyod_quadric.fitting.preparation import MOST_BLOCK_ROWS, prepared_rows
 from pyod_quadric.fitting.relatives import warn_of_relatives
 from pyod_quadric.fitting.row_weights import all_ones, settled_row_weights
@@ -101,19 +102,23 @@ def fit_model(
     check_shares(rows, MOST_BLOCK_ROWS)
     parameters, seed = on_first_rank(lambda: (parameters, seed))  # a random_state of None gives each process another seed
     rng = np.random.default_rng(seed)
-    n_folds, folds = folds_of(n, groups, parameters.n_folds, rng, parameters.training() is not None)
     prepared = prepared_rows(rows, parameters, device)
+    copies = copies_of(prepared.rows, device) if groups is None else None
+    together = copies if groups is None else groups
+    n_folds, folds = folds_of(n, together, parameters.n_folds, rng, parameters.training() is not None)
+    n_distinct = n if copies is None else int(copies.max()) + 1
     norms, in_span = prepared.norms, parameters.n_components is not None
-    folded, moments = folded_rows(prepared, from_first_rank(folds, device).to(device), n_folds, device, in_span)
+    folded, moments = folded_rows(prepared, from_first_rank(folds, device).to(device), n_folds, n_distinct, device, in_span)
     sample = Sample.drawn(folded, rng)
     if groups is None and parameters.n_folds is not None:
-        warn_of_relatives(folded, sample, moments)
+        warn_of_relatives(folded, sample, moments, copies)
     floor = FLOOR if norms is None else FLOOR_NORMALIZED
     row_weights = all_ones(folded)
     if parameters.robust:
         row_weights, moments = settled_row_weights(folded, sample, moments, floor, parameters.distance)
 
-    linear, held_out = cross_validated_linear(folded, moments, floor)
+    spreads = shared_spreads(folded, moments)
+    linear, held_out = spreads.parts(floor)
     working = coordinates_for(folded, sample, moments, linear, row_weights, parameters.n_components)
     coordinates = CrossCoordinates.shared(working, n_folds)
     if groups is not None and parameters.n_components is not None and isinstance(parameters.init, str):
@@ -121,7 +126,7 @@ def fit_model(
     history: dict[str, list[float]] = {}
     quadrics: list[WeightedQuadrics] = [(None, None)] * (1 + n_folds)  # of all rows, and of the complement of each fold
     if parameters.has_quadrics():
-        job = _QuadricFit(folded, sample, coordinates, row_weights, parameters, parameters.training(seed), groups)
+        job = _QuadricFit(folded, sample, coordinates, row_weights, parameters, parameters.training(seed), together)
         quadrics, history = job.run()
     has_linear_part = parameters.has_linear_part()
     parts = [linear, *held_out] if has_linear_part else [None] * len(quadrics)
@@ -130,7 +135,8 @@ def fit_model(
         for_held_out = [as_of_new_rows(working, linear, moments, floor)] * n_folds
     whole, *others = models_of([working, *for_held_out][: len(quadrics)], parts, quadrics, parameters.distance)
     if parameters.has_neighbors():
-        kept, own = cross_neighbors(folded, sample, (linear, held_out), row_weights, parameters.n_prototypes, rng)
+        units = spreads.parts(FLOOR_NEIGHBORS, tight_share=0.0)
+        kept, own = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng)
         others = [replace(other, neighbors=one) for other, one in zip(others, own, strict=True)]
         whole = replace(whole, neighbors=replace(kept, coordinates=folded.lifted_coordinates(kept.coordinates)))
     scores = held_out_scores(folded, others or [whole] * n_folds)
@@ -138,8 +144,8 @@ def fit_model(
     if has_linear_part:
         model = replace(model, linear_part=folded.lifted(linear))
     if has_linear_part and norms is not None:
-        of_norms = Norms.of(norms)
-        model, scores = replace(model, norms=of_norms), clamped(scores + of_norms.squared_deviations_of(norms))
+        of_norms = Norms.of(norms, scores)
+        model, scores = replace(model, norms=of_norms), clamped(scores + of_norms.scores_of(norms))
     return Fitted(from_first_rank(model, device).on_cpu(), scores.cpu().numpy(), row_weights.cpu().numpy(), history)
 
 

@@ -36,6 +36,8 @@ class FoldedRows:
     folds : Tensor of shape (n,)
         Which fold each row is in.
     n_folds : int
+    n_distinct : int
+        The number of rows without copies.
     origin : Tensor of shape (d,), optional
     basis : Tensor of shape (r, d), optional
         Orthonormal rows; with the origin, the span of the rows.
@@ -45,6 +47,7 @@ class FoldedRows:
     device: torch.device
     folds: Tensor
     n_folds: int
+    n_distinct: int
     origin: Tensor | None = None
     basis: Tensor | None = None
 
@@ -157,10 +160,10 @@ def in_fewer_folds(moments: list[Moments]) -> list[Moments]:
 
 
 def folded_rows(
-    prepared: PreparedRows, folds: Tensor, n_folds: int, device: torch.device, in_span: bool
+    prepared: PreparedRows, folds: Tensor, n_folds: int, n_distinct: int, device: torch.device, in_span: bool
 ) -> tuple[FoldedRows, list[Moments]]:
     """Return the rows in folds, in coordinates of their span if that is asked for and smaller, and the moments of the folds."""
-    folded = FoldedRows(prepared.rows, device, folds, n_folds)
+    folded = FoldedRows(prepared.rows, device, folds, n_folds, n_distinct)
     folded = folded.in_span() if in_span else folded
     moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))
     _check_spread(sum_of_moments(moments), "rows" if prepared.norms is None else "normalised rows")

@@ -7,7 +7,9 @@ other row tells, beside what is nearest to points of a Gaussian distribution wit
 
 import warnings
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pyod_quadric.fitting.cross_fit import Sample
@@ -25,11 +27,13 @@ N_COMPARED = 300  # rows, and as many points in random directions
 NEAR = 0.7
 
 
-def warn_of_relatives(folded: FoldedRows, sample: Sample, moments: list[Moments]) -> None:
-    """Warn if rows are far nearer to each other than a cloud of their covariance allows, from one pass."""
+def warn_of_relatives(
+    folded: FoldedRows, sample: Sample, moments: list[Moments], copies: NDArray[np.int64] | None = None
+) -> None:
+    """Warn if rows, beside copies (n,), are far nearer to each other than a cloud of their covariance allows, from one pass."""
     if folded.rows.n_features < N_COORDINATES or folded.rows.n_rows < N_COMPARED:
         return
-    if nearness(folded, sample, moments) < NEAR:
+    if nearness(folded, sample, moments, copies) < NEAR:
         warnings.warn(
             "rows are far nearer to each other than a cloud of their covariance allows: if several of them are of one person, "
             "document or machine, and new rows will be of others, give fit the groups=... of the rows, or too many new ones "
@@ -38,8 +42,8 @@ def warn_of_relatives(folded: FoldedRows, sample: Sample, moments: list[Moments]
         )
 
 
-def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments]) -> float:
-    """Return the median distance of rows to the nearest other row, over that of points in random directions."""
+def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments], copies: NDArray[np.int64] | None = None) -> float:
+    """Return the median distance of rows to the nearest that is no copy, over that of points in random directions."""
     total = sum_of_moments(moments)
     variances, axes = principal_axes(total.covariance())
     matrix = (axes[:N_COORDINATES] / variances[:N_COORDINATES].sqrt()[:, None]).float()
@@ -50,11 +54,12 @@ def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments]) -> floa
     rows = white(sample.rows)
     others = gaussian_references(rows, torch.ones_like(rows[:, 0]), N_COMPARED)
     points, indices = torch.cat([rows[:N_COMPARED], others]), sample.indices[:N_COMPARED]
+    same = torch.arange(folded.rows.n_rows) if copies is None else torch.from_numpy(copies)
+    same = same.to(folded.device)
     nearest = points.new_full((len(points),), torch.inf)
     for place, block in folded.blocks():
         distances = torch.cdist(white(block), points)
-        here = (indices >= place.start) & (indices < place.stop)
-        distances[indices[here] - place.start, torch.nonzero(here)[:, 0]] = torch.inf  # a row itself
+        distances[:, : len(indices)][same[place, None] == same[indices]] = torch.inf  # a row itself
         nearest = torch.minimum(nearest, distances.amin(dim=0))
     nearest = torch.stack(list(gathered(nearest))).amin(dim=0)
     return float(nearest[: len(indices)].median() / nearest[len(indices) :].median().clamp(min=torch.finfo(torch.float32).tiny))

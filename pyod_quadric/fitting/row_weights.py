@@ -7,11 +7,11 @@ some robust standard deviations of the logarithm of the score on, and the next r
 import torch
 from torch import Tensor
 
-from pyod_quadric.fitting.components import coordinates_for, cross_validated_linear
+from pyod_quadric.fitting.components import coordinates_for, shared_spreads
 from pyod_quadric.fitting.cross_fit import CrossCoordinates, Sample, closed_form, held_out_scores, models_of, quadric_evidence
 from pyod_quadric.fitting.folds import FoldedRows, in_fewer_folds
 from pyod_quadric.model.moments import Moments
-from pyod_quadric.model.norms import CONSISTENCY
+from pyod_quadric.model.norms import robust_deviation
 from pyod_quadric.parameters import Distance
 
 MOST_COMPONENTS = 20  # in these rounds
@@ -56,8 +56,8 @@ def _next_weights(
 ) -> Tensor:
     scores = _held_out_scores(folded, sample, moments, weights, floor, distance)
     logs = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
-    median = logs.median()
-    cut = median + CUT * CONSISTENCY * (logs - median).abs().median()
+    median, deviation = robust_deviation(logs)
+    cut = median + CUT * deviation
     return (POWER * (cut - logs)).clamp(max=0).exp()
 
 
@@ -65,7 +65,7 @@ def _held_out_scores(
     folded: FoldedRows, sample: Sample, moments: list[Moments], weights: Tensor, floor: float, distance: Distance
 ) -> Tensor:
     """Return the score (n,) of each row by a closed form in few coordinates that has not seen it."""
-    whole, held_out = cross_validated_linear(folded, moments, floor)
+    whole, held_out = shared_spreads(folded, moments).parts(floor)
     working = coordinates_for(folded, sample, moments, whole, weights, "auto", MOST_COMPONENTS)
     coordinates = CrossCoordinates.shared(working, folded.n_folds)
     quadrics = closed_form(folded, coordinates, weights)

@@ -8,7 +8,7 @@ share what held-out rows have there.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from scipy.optimize import isotonic_regression
@@ -80,8 +80,55 @@ class LinearPart:
         return float(self.variances.log().sum()) + (d - r) * math.log(self.complement)
 
 
-def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> tuple[LinearPart, list[LinearPart]]:
-    """Learn the linear part of all rows, and for each fold the one that has not seen it.
+@dataclass(frozen=True, eq=False)
+class HeldOutSpreads:
+    """Principal axes of all rows and of the complement of each fold, and how widely each fold is spread along the latter.
+
+    Parameters
+    ----------
+    means : list of Tensor of shape (d,)
+        Of all rows, and of the complement of each fold.
+    axes : list of Tensor of shape (r, d)
+        Likewise.
+    spreads : Tensor of shape (n_folds, r + 2)
+        The weight of each fold, and the weighted sums of squares of its rows along the axes of its complement, and beside them.
+    least : float
+        What variances cannot be below.
+    """
+
+    means: list[Tensor]
+    axes: list[Tensor]
+    spreads: Tensor
+    least: float
+
+    def parts(self, floor: float, tight_share: float = TIGHT_SHARE) -> tuple[LinearPart, list[LinearPart]]:
+        """Return the linear part of all rows, and for each fold the one that has not seen it; see :func:`with_floor`.
+
+        The first has the principal axes of all rows, with the variances that held-out rows have along those of the rest. The
+        others have mean and axes of the other folds, with the variances that those have along the axes of the rest: a fold's
+        own rows have no part in any number.
+        """
+        numbers = torch.arange(len(self.spreads), device=self.spreads.device)
+        counted = [numbers >= 0, *(numbers != number for number in numbers)]
+        whole, *held_out = (
+            self._part(mean, axes, self.spreads[some], floor, tight_share)
+            for mean, axes, some in zip(self.means, self.axes, counted, strict=True)
+        )
+        return whole, held_out
+
+    def _part(self, mean: Tensor, axes: Tensor, spreads: Tensor, floor: float, tight_share: float) -> LinearPart:
+        spread = spreads[:, 1:].sum(dim=0) / spreads[:, 0].sum().clamp(min=TINY)
+        # The largest stays the largest: axes are in the order of the spread of the others, held-out rows may disagree a little.
+        decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
+        decreasing = decreasing.clamp(min=self.least)
+        complement = min(max(float(spread[-1]), self.least), float(decreasing[-1]))
+        typical = float(decreasing.median())  # of as many axes for all, although the rest of a fold may have fewer
+        beside = with_floor(torch.tensor(complement, dtype=torch.float64), typical, floor, tight_share)
+        return LinearPart(mean, axes, with_floor(decreasing[: len(axes)], typical, floor, tight_share), float(beside))
+
+
+def held_out_spreads(folds: Sequence[Moments], n_features: int) -> HeldOutSpreads:
+    """Look at each fold along the principal axes of the others.
 
     Parameters
     ----------
@@ -89,22 +136,12 @@ def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> 
         Of two or more disjoint parts of the rows.
     n_features : int
         The number of features; more than the moments have, if those are in coordinates of the span of all rows.
-    floor : float
-        See :func:`with_floor`: no direction is fully believed to be far tighter than the typical one.
-
-    Returns
-    -------
-    whole : LinearPart
-        The principal axes of all rows, with the variances that held-out rows have along those of the rest.
-    held_out : list of LinearPart
-        For each fold, mean and axes of the other folds, with the variances that those have along the axes of the rest: its own
-        rows have no part in any number.
     """
     total = sum_of_moments(folds)
     axes = principal_axes(total.covariance())[1]
     r = len(axes)
-    seen = []  # the weight of each fold, and its weighted spread along the axes of the others, and beside them
-    others = []
+    found = HeldOutSpreads([total.mean], [axes], torch.empty(0), NEGLIGIBLE * float(total.covariance().trace()))
+    seen = []
     for fold in folds:
         rest = total - fold
         other = principal_axes(rest.covariance())[1][:r]
@@ -112,29 +149,16 @@ def cross_validated(folds: Sequence[Moments], n_features: int, floor: float) -> 
         along = ((other @ spread) * other).sum(dim=1)
         beside = float((spread.trace() - along.sum()).clamp(min=0)) / max(1, n_features - len(other))
         seen.append(torch.cat([along.new_full((1,), fold.weight), along, along.new_full((r - len(other) + 1,), beside)]))
-        others.append((rest.mean, other))
-    least = NEGLIGIBLE * float(total.covariance().trace())
-    everywhere = torch.stack(seen)
-
-    def part(mean: Tensor, axes: Tensor, spreads: Tensor) -> LinearPart:
-        spread = spreads[:, 1:].sum(dim=0) / spreads[:, 0].sum().clamp(min=TINY)
-        # The largest stays the largest: axes are in the order of the spread of the others, held-out rows may disagree a little.
-        decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
-        decreasing = decreasing.clamp(min=least)
-        complement = min(max(float(spread[-1]), least), float(decreasing[-1]))
-        typical = float(decreasing.median())  # of as many axes for all, although the rest of a fold may have fewer
-        beside = with_floor(torch.tensor(complement, dtype=torch.float64), typical, floor)
-        return LinearPart(mean, axes, with_floor(decreasing[: len(axes)], typical, floor), float(beside))
-
-    numbers = torch.arange(len(folds), device=everywhere.device)
-    held_out = [part(mean, other, everywhere[numbers != number]) for number, (mean, other) in enumerate(others)]
-    return part(total.mean, axes, everywhere), held_out
+        found.means.append(rest.mean)
+        found.axes.append(other)
+    return replace(found, spreads=torch.stack(seen))
 
 
-def with_floor(variances: Tensor, typical: float, floor: float) -> Tensor:
+def with_floor(variances: Tensor, typical: float, floor: float, tight_share: float = TIGHT_SHARE) -> Tensor:
     """Return the variances that a squared distance divides by: those with a floor, and to a small share those without.
 
-    Precisions are averaged: ``1 / v = 0.9 / (variance + floor * typical) + 0.1 / variance``.
+    No direction is fully believed to be far tighter than the typical one. Precisions are averaged:
+    ``1 / v = (1 - tight_share) / (variance + floor * typical) + tight_share / variance``.
 
     Examples
     --------
@@ -142,7 +166,7 @@ def with_floor(variances: Tensor, typical: float, floor: float) -> Tensor:
     >>> with_floor(torch.tensor([1.0, 1e-6]), typical=1.0, floor=1.0)
     tensor([1.8182e+00, 9.9999e-06])
     """
-    return 1 / ((1 - TIGHT_SHARE) / (variances + floor * typical) + TIGHT_SHARE / variances)
+    return 1 / ((1 - tight_share) / (variances + floor * typical) + tight_share / variances)
 
 
 def without_floor(typical: float, floor: float) -> float:

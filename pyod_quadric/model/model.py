@@ -5,8 +5,8 @@ The score of a point is a squared distance in units of the spread of held-out ro
     S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)² + w |x - neighbours|²,
 
 the first term from the linear part, the second from the quadrics, the third from the nearest rows of the fit, each where there
-is one. Where rows are normalised, the logarithm of the norm is a further direction of the linear part. Without weights the
-score is the mean of the dₖ, as in the paper. Here d is the order-2 distance, or another on request.
+is one. Where rows are normalised, an unusual norm counts, too. Without weights the score is the mean of the dₖ, as in the
+paper. Here d is the order-2 distance, or another on request.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Model:
         """Return the outlier scores (n,) of points (n, d): float64, computed in the type and on the device of the points."""
         score = points.new_zeros(len(points), dtype=torch.float64)
         if self.norms is not None:
-            score += self.norms.squared_deviations(self._scaled(points))
+            score += self.norms.scores(self._scaled(points))
         points = self.prepared(points)
         if self.linear_part is not None:
             score += self.linear_part.squared_distances(points)

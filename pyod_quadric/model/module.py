@@ -16,7 +16,7 @@ from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, 
 from pyod_quadric.model.calibration import Calibration
 from pyod_quadric.model.model import MOST_SCORE, Model
 from pyod_quadric.model.neighbors import nearest_rows
-from pyod_quadric.model.norms import SHORTEST
+from pyod_quadric.model.norms import SHORTEST, USUAL
 
 OPSET = 18  # of the ONNX graph: the one that torch writes without converting
 INPUT_NAME, OUTPUT_NAMES = "rows", ("scores", "p_values")
@@ -58,6 +58,7 @@ class ScoreModule(nn.Module):
     complement: Tensor
     norm_median: Tensor | None
     norm_spread: Tensor
+    norm_weight: Tensor
     prototypes: Tensor | None
     prototypes_mean: Tensor
     prototypes_matrix: Tensor
@@ -87,6 +88,7 @@ class ScoreModule(nn.Module):
         if model.norms is not None:
             buffers["norm_median"] = torch.tensor(model.norms.median, dtype=torch.float64)
             buffers["norm_spread"] = torch.tensor(model.norms.spread, dtype=torch.float64)
+            buffers["norm_weight"] = torch.tensor(model.norms.weight, dtype=torch.float64)
         if model.neighbors is not None:
             kept = model.neighbors
             buffers |= {"prototypes": kept.prototypes, "prototypes_weight": torch.tensor(kept.weight, dtype=torch.float64)}
@@ -118,7 +120,8 @@ class ScoreModule(nn.Module):
         score = torch.zeros_like(rows[:, 0])
         if self.norm_median is not None:
             logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()
-            score = score + ((logarithms - self.norm_median) / self.norm_spread).square()
+            deviations = (logarithms - self.norm_median).abs() / self.norm_spread
+            score = score + self.norm_weight * (deviations - USUAL).clamp(min=0).square()
         rows = normalized(rows) if self.normalize else rows
         if self.linear_mean is not None:
             score = score + self._linear_part(rows - self.linear_mean)

@@ -100,6 +100,7 @@ LAYOUT: Layout = {
     "model.linear_part.complement": Number(above=0),
     "model.norms.median": Number(),
     "model.norms.spread": Number(above=0),
+    "model.norms.weight": Number(least=0),
     "model.neighbors.coordinates.mean": Array(("d",)),
     "model.neighbors.coordinates.matrix": Array(("c", "d")),
     "model.neighbors.prototypes": Array(("p", "c")),

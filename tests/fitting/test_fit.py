@@ -145,7 +145,7 @@ def test_directions_around_a_weak_mean_are_what_counts(share, normalizes):
 def test_normalised_models_see_norms_by_their_logarithms_alone():
     model = fitted(embeddings(), normalize=True).model
     points = torch.tensor(embeddings(seed=1))
-    added = model.norms.squared_deviations(7 * points) - model.norms.squared_deviations(points)
+    added = model.norms.scores(7 * points) - model.norms.scores(points)
     assert (added > 0).all()
     np.testing.assert_allclose(model.score(7 * points) - added, model.score(points), rtol=1e-9)
     np.testing.assert_allclose(model.quadric_distances(7 * points), model.quadric_distances(points), rtol=1e-6, atol=1e-9)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.model.linear import LinearPart, cross_validated
+from pyod_quadric.model.linear import LinearPart, held_out_spreads
 from pyod_quadric.model.moments import Moments
 from tests.support import reference
 from tests.support.strategies import clouds
@@ -19,7 +19,7 @@ def folds_of(cloud):
 @given(cloud=clouds(), floor=st.sampled_from([0.0, 0.1, 1.0]))
 def test_variances_are_those_of_held_out_rows(cloud, floor):
     """Those of all folds, or of all but the one that must not be seen."""
-    whole, held_out = cross_validated([Moments.of(fold) for fold in folds_of(cloud)], cloud.shape[1], floor)
+    whole, held_out = held_out_spreads([Moments.of(fold) for fold in folds_of(cloud)], cloud.shape[1]).parts(floor)
     for left_out, part in ((None, whole), *enumerate(held_out)):
         variances = reference.held_out_variances([fold.numpy() for fold in folds_of(cloud)], left_out)
         variances = reference.decreasing(variances)
@@ -31,7 +31,7 @@ def test_variances_are_those_of_held_out_rows(cloud, floor):
 @given(cloud=clouds())
 def test_held_out_parts_have_not_seen_their_fold(cloud):
     folds = folds_of(cloud)
-    whole, held_out = cross_validated([Moments.of(fold) for fold in folds], cloud.shape[1], 0.1)
+    whole, held_out = held_out_spreads([Moments.of(fold) for fold in folds], cloud.shape[1]).parts(0.1)
     np.testing.assert_allclose(whole.mean, cloud.mean(dim=0), atol=1e-9)
     for fold, part in enumerate(held_out):
         others = torch.cat(folds[:fold] + folds[fold + 1 :])
@@ -71,7 +71,7 @@ def test_distances_are_those_of_mahalanobis(case):
 def test_directions_no_row_has_entered_share_what_held_out_rows_have_there():
     """Thirty rows in 500 white features: variances near 1, not the 0 and 20 that the sample shows."""
     rows = torch.tensor(np.random.default_rng(0).normal(size=(30, 500)))
-    whole, _ = cross_validated([Moments.of(fold) for fold in folds_of(rows)], 500, 0.0)
+    whole, _ = held_out_spreads([Moments.of(fold) for fold in folds_of(rows)], 500).parts(0.0)
     assert len(whole.axes) == 29
     assert whole.complement == pytest.approx(1, rel=0.2)
     assert float(whole.variances.max()) < 2
@@ -82,7 +82,7 @@ def test_the_complement_counts_all_features_of_the_input():
     rows = torch.tensor(np.random.default_rng(0).normal(size=(9, 30)))
     axes = torch.linalg.svd(rows - rows.mean(dim=0), full_matrices=False)[2][:8]
     spanned = (rows - rows.mean(dim=0)) @ axes.T
-    plain, _ = cross_validated([Moments.of(fold) for fold in folds_of(rows)], 30, 0.1)
-    inside, _ = cross_validated([Moments.of(fold) for fold in folds_of(spanned)], 30, 0.1)
+    plain, _ = held_out_spreads([Moments.of(fold) for fold in folds_of(rows)], 30).parts(0.1)
+    inside, _ = held_out_spreads([Moments.of(fold) for fold in folds_of(spanned)], 30).parts(0.1)
     assert inside.complement == pytest.approx(plain.complement)
     np.testing.assert_allclose(inside.variances, plain.variances)

@@ -1,4 +1,4 @@
-"""Norms of normalised rows count as one more direction of the linear part."""
+"""Unusual norms of normalised rows count, and usual ones do not."""
 
 import math
 
@@ -14,20 +14,23 @@ from pyod_quadric.model.norms import LEAST_SPREAD, Norms
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3)
 
 
-@given(rows=st.lists(numbers, min_size=1, max_size=5), middle=st.floats(-5, 5), spread=st.floats(0.01, 2))
-def test_deviations_equal_their_definition_and_are_shared_out(rows, middle, spread):
-    lengths, points = Norms(middle, spread), torch.tensor(rows, dtype=torch.float64)
-    found = lengths.squared_deviations(points)
-    for row, deviation in zip(rows, found.tolist(), strict=True):
+@given(
+    rows=st.lists(numbers, min_size=1, max_size=5), middle=st.floats(-5, 5), spread=st.floats(0.01, 2), weight=st.floats(0, 9)
+)
+def test_scores_equal_their_definition_and_are_shared_out(rows, middle, spread, weight):
+    lengths, points = Norms(middle, spread, weight), torch.tensor(rows, dtype=torch.float64)
+    found = lengths.scores(points)
+    for row, score in zip(rows, found.tolist(), strict=True):
         norm = max(math.sqrt(math.fsum(x * x for x in row)), 2.0**-126)
-        assert deviation == pytest.approx(((math.log(norm) - middle) / spread) ** 2, rel=1e-9, abs=1e-18)
+        beyond = max(0.0, abs(math.log(norm) - middle) / spread - 2)
+        assert score == pytest.approx(weight * beyond**2, rel=1e-9, abs=1e-18)
     shares = lengths.contributions(points)
     assert (shares >= 0).all()
     torch.testing.assert_close(shares.sum(dim=1), found)
 
 
 def test_a_feature_has_its_share_of_the_squared_length():
-    shares = Norms(0.0, 1.0).contributions(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64))
+    shares = Norms(0.0, 0.1, 1.0).contributions(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64))
     torch.testing.assert_close(shares[0, 1] / shares[0, 0], torch.tensor(16 / 9, dtype=torch.float64))
     assert shares[1, 0] == shares[1, 1] > 0
 
@@ -35,13 +38,16 @@ def test_a_feature_has_its_share_of_the_squared_length():
 def test_a_few_absurd_norms_change_little():
     norms = torch.from_numpy(np.exp(np.random.default_rng(0).normal(1.0, 0.3, size=1000)))
     norms[:20], norms[20:40] = 0, math.inf
-    found = Norms.of(norms)
+    scores = torch.from_numpy(np.random.default_rng(1).normal(100.0, 20.0, size=1000))
+    scores[:40] = 1e150
+    found = Norms.of(norms, scores)
     assert found.median == pytest.approx(1.0, abs=0.03)
     assert found.spread == pytest.approx(0.3, rel=0.1)
+    assert found.weight == pytest.approx(0.25 * 20, rel=0.15)
 
 
 def test_rounding_of_unit_rows_is_no_spread():
-    assert Norms.of(torch.ones(10) + 1e-7 * torch.arange(10)).spread == LEAST_SPREAD
+    assert Norms.of(torch.ones(10) + 1e-7 * torch.arange(10), torch.zeros(10)).spread == LEAST_SPREAD
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3, 1e30])
