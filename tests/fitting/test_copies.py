@@ -101,9 +101,10 @@ def again(kind, rows):
     return rows[rng.integers(len(rows), size=len(rows))]  # a bootstrap sample
 
 
+@pytest.mark.parametrize("d", [12, 60])  # groups are looked for from 50 features on
 @pytest.mark.parametrize("kind", ["twice", "half of them twice", "nearly", "bootstrap"])
-def test_copies_change_neither_decisions_nor_evidence(kind):
-    rows, new = cloud(4000)[:600], cloud(4000)[600:]
+def test_copies_change_neither_decisions_nor_evidence(kind, d):
+    rows, new = cloud(4000, d)[:600], cloud(4000, d)[600:]
     once = QuadricDetector(contamination=0.05).fit(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # copies are no groups that nobody has told of

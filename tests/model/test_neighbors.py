@@ -1,11 +1,13 @@
 """Neighbours against a slow search."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector, WorkingCoordinates
+from pyod_quadric.fitting.neighbors import _are_many
 from pyod_quadric.geometry import quadrics
 from pyod_quadric.model import neighbors
 from pyod_quadric.model.neighbors import Neighbors
@@ -77,3 +79,25 @@ def test_no_more_rows_are_kept_than_asked_for():
     new = np.random.default_rng(1).normal(size=(3000, 4))
     assert abs(detector.predict(new, false_positive_rate=0.1).mean() - 0.1) < 0.04
     assert QuadricDetector(score_function="linear+quadrics").fit(rows).model_.neighbors is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_few_outliers_do_not_decide_how_much_neighbours_weigh(seed):
+    """Two circles of one centre, and some scattered points: the centre is near to nothing."""
+    rng = np.random.default_rng(seed)
+    angle, n_scattered = rng.uniform(0, 2 * np.pi, 800), [4, 200][seed % 2]
+    rows = np.stack([np.cos(angle), np.sin(angle)], axis=1) * rng.choice([1.0, 2.0], size=(800, 1))
+    rows = np.concatenate([rows + 0.05 * rng.normal(size=rows.shape), rng.uniform(-3, 3, size=(n_scattered, 2))])
+    detector = QuadricDetector(random_state=seed).fit(rows)
+    on_a_circle = rng.permutation(800)[:200]
+    assert np.mean(detector.decision_function(rows[on_a_circle]) < detector.decision_function([[0.0, 0.0]])) > 0.95
+
+
+def test_a_cluster_whose_rows_count_less_is_still_near():
+    points = torch.cat([torch.randn(300, 2, generator=torch.Generator().manual_seed(0)), torch.full((1, 2), 50.0)])
+    points[:60] = 0.5 * points[:60] + 20  # as dense as the others
+    usual = torch.arange(301) >= 60
+    usual[-1] = False
+    found = _are_many(points, usual)
+    assert found[:60].float().mean() > 0.9
+    assert not found[-1]
