@@ -25,6 +25,7 @@ FLOOR_NEIGHBORS = 1.0  # of the variances: to neighbours, directions of little v
 LEAST_ROW_WEIGHT = 0.5  # of a row that is kept: outliers among the rows should not be neighbours of others
 # Unless a share of all rows, and at least so many, is within so many times the distance that is typical of usual rows.
 MANY, LEAST_MANY, MANY_WITHIN = 0.02, 10, 3.0
+N_TYPICAL = 500  # usual rows by which that distance is seen
 # The least spread, as a share of the standard deviation: where most rows are near copies, neighbours are no distance away.
 LEAST_SHARE = 0.02
 TINY = torch.finfo(torch.float64).tiny
@@ -88,7 +89,7 @@ class _Kept:
         found = cls(rows, folded.folds[places])
         usual = row_weights[places] >= LEAST_ROW_WEIGHT
         if not usual.all() and usual.any():
-            usual = usual | _are_many(found.in_coordinates_of(units, slice(None)).prototypes, usual)
+            usual = _are_many(found.in_coordinates_of(units, slice(None)).prototypes, usual)
         return cls(rows[usual], found.folds[usual])
 
     def in_coordinates_of(self, part: LinearPart, index: slice | Tensor) -> Neighbors:
@@ -98,13 +99,16 @@ class _Kept:
 
 
 def _are_many(points: Tensor, usual: Tensor) -> Tensor:
-    """Return which points (n, r) have many others as near to them as the usual ones (n,) have: another cluster, no outliers."""
-    size = max(1, BLOCK_NUMBERS // len(points))
+    """Return which points (n, r) are usual (n,), or have as many others near them as usual ones: a cluster of their own."""
     k = min(len(points), max(LEAST_MANY, round(MANY * len(points))) + 1)  # the nearest is the point itself
-    farthest = torch.cat(
-        [torch.cdist(block, points).topk(k, largest=False).values[:, -1] for block in torch.split(points, size)]
-    )
-    return farthest <= MANY_WITHIN * farthest[usual].median()
+    size = max(1, BLOCK_NUMBERS // len(points))
+
+    def farthest(some: Tensor) -> Tensor:
+        return torch.cat([torch.cdist(block, points).topk(k, largest=False).values[:, -1] for block in torch.split(some, size)])
+
+    found = usual.clone()
+    found[~usual] = farthest(points[~usual]) <= MANY_WITHIN * farthest(points[usual][:N_TYPICAL]).median()
+    return found
 
 
 def _held_out(sample: Sample, scores: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
