@@ -22,9 +22,9 @@ from pyod_quadric.parallel.ranks import gathered
 # Tables of few features have near rows for many reasons; in embeddings it takes groups, or clusters as tight as those.
 N_COORDINATES = 50
 N_COMPARED = 300  # rows, and as many points in random directions
-# Median distances, over those of points of a Gaussian distribution: .59 for 21 pictures of each person, .63 for 5, .41 to .55 for
-# 10 to 2 images of a number; .77 to .83 for images, .82 to .93 for texts without groups, .74 for pixels of digits. Intents are
-# clusters as tight as groups (.38).
+# Median distances, over those of points of a Gaussian distribution: .59 for 21 pictures of each person, .63 for 5, .41 to .55
+# for 10 to 2 images of a number; .77 to .83 for images, .82 to .93 for texts without groups, .74 for pixels of digits. Intents
+# are clusters as tight as groups (.38).
 NEAR = 0.7
 
 
