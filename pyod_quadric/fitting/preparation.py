@@ -25,8 +25,9 @@ LARGE_UNIT = 1e6
 N_SPREAD = 4000  # rows by which spreads are seen
 TAILS = (0.01, 0.99)  # quantiles to which they are clipped, so that a few absurd entries make no unit
 # Rows are normalised only if their norms hold less than this share of the variance, and their mean more than that of the
-# squared norms: for centred rows the origin means nothing. Embeddings have a mean: .02 for faces, .05 to .2 for texts.
-NORM_SHARE = 0.1
+# squared norms: for centred rows the origin means nothing. Embeddings have a mean: .02 for faces, .05 to .2 for texts. Norms
+# hold .01 to .12 of their variance.
+NORM_SHARE = 0.2
 MEAN_SHARE = 0.01
 NORM_FEATURES = 32  # and only in embeddings: few features lose too much with their norm
 # And if the rank correlation of norms with distances from the mean falls by more than this: from .99 to .01 for faces, from .95

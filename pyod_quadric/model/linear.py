@@ -121,8 +121,10 @@ class HeldOutSpreads:
         # The largest stays the largest: axes are in the order of the spread of the others, held-out rows may disagree a little.
         decreasing = torch.from_numpy(isotonic_regression(spread[:-1].cpu().numpy(), increasing=False).x.copy()).to(spread)
         decreasing = decreasing.clamp(min=self.least)
-        complement = min(max(float(spread[-1]), self.least), float(decreasing[-1]))
         typical = float(decreasing.median())  # of as many axes for all, although the rest of a fold may have fewer
+        # That none of n rows has entered a direction does not mean that the next one will not.
+        unseen = typical / max(1.0, float(spreads[:, 0].sum()))
+        complement = max(min(float(spread[-1]), float(decreasing[-1])), self.least, unseen)
         beside = with_floor(torch.tensor(complement, dtype=torch.float64), typical, floor, tight_share)
         return LinearPart(mean, axes, with_floor(decreasing[: len(axes)], typical, floor, tight_share), float(beside))
 

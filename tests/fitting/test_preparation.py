@@ -83,3 +83,23 @@ def test_a_tight_relation_that_breaks_is_seen():
     broken = readings(300)
     broken[:, 4] += 0.3
     assert auc(detector, readings(300), broken) > 0.99
+
+
+def test_a_direction_that_no_row_has_entered_is_not_forbidden():
+    """As a pixel that is black in all rows of the fit."""
+    rng = np.random.default_rng(0)
+    rows, new = (np.column_stack([rng.normal(size=(n, 10)), np.zeros(n)]) for n in (200, 100))
+    new[:5, -1] = 0.5
+    detector = QuadricDetector(score_function="linear").fit(rows)
+    assert detector.decision_function(new[:5]).max() < 100
+    far = np.zeros((1, 11))
+    far[0, :-1] = 6
+    assert detector.decision_function(far) > detector.decision_function(new[:5]).max()
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.35])
+def test_texts_of_very_different_lengths_are_directions(spread):
+    """Norms of up to an eighth of the variance, where the distance from the mean goes with the norm and with nothing else."""
+    rng = np.random.default_rng(0)
+    rows = (0.3 + rng.normal(size=(600, 64)) * np.geomspace(2, 0.2, 64)) * np.exp(spread * rng.normal(size=(600, 1)))
+    assert QuadricDetector().fit(rows).model_.normalize
