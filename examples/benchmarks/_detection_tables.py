@@ -76,7 +76,7 @@ class Regret(NamedTuple):
 
     mean: float  # over sets and seeds, to the best peer of each set
     largest: float  # of a set, mean over seeds
-    of_means: float  # to the best peer of the column
+    of_means: float  # the mean of the best peer of the column less its own, with the seeds that the peer has
     n_backwards: int  # sets below .5 where a peer is above .7
 
 
@@ -89,10 +89,9 @@ def regrets(row: dict[str, Entry], name: str = OURS) -> Regret:
         gaps.append(best - np.array(mine))
         is_backwards.append((np.array(mine) < 0.5) & (best > 0.7))
     gap = np.mean(gaps, axis=0)
-    best_mean = max(float(np.mean(item.by_seed)) for item in others)
-    return Regret(
-        float(gap.mean()), float(gap.max()), best_mean - own.means["roc_auc"], int(np.any(is_backwards, axis=0).sum())
-    )
+    pairs = [list(zip(item.by_seed, own.by_seed, strict=False)) for item in others]
+    of_means = max(float(np.mean([peer - mine for peer, mine in seeds])) for seeds in pairs)
+    return Regret(float(gap.mean()), float(gap.max()), of_means, int(np.any(is_backwards, axis=0).sum()))
 
 
 N_COMPARED = 4  # peers beside ours in the table of regrets

@@ -31,7 +31,7 @@ BOUND = 2.0**62  # of the number of a cell
 
 
 def copies_of(rows: Rows, device: torch.device) -> NDArray[np.int64] | None:
-    """Return which rows are copies of each other, as equal numbers (n,), from one pass; None if no row is one.
+    """Return which rows are copies of each other, as equal numbers (n,), from one or two passes; None if no row is one.
 
     Rows of categories or counts are equal because they can only be so, and new rows will be equal to them as well. So copies
     are looked for only where a column is continuous, which is where most of its values are different.
@@ -56,6 +56,8 @@ def copies_of(rows: Rows, device: torch.device) -> NDArray[np.int64] | None:
     for width in (nearly, EXACT):
         found = _without_frequent(_merged(_cells(rows, centre, directions / width)))
         n_copies = rows.n_rows - int(found.max()) - 1
+        if not n_copies:
+            return None
         are_some = n_copies > (2 * CHANCE * rows.n_rows if width > EXACT else 0)
         if are_some and np.bincount(found).max() <= LARGEST_SHARE * rows.n_rows and _is_continuous(rows, found):
             return found
@@ -64,7 +66,7 @@ def copies_of(rows: Rows, device: torch.device) -> NDArray[np.int64] | None:
 
 def _directions(sample: Tensor) -> tuple[Tensor, Tensor]:
     """Return the centre (d,) of rows, and random directions (d, p) along which they have a spread of about 1."""
-    low, centre, high = torch.quantile(sample, torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64), dim=0)
+    low, centre, high = torch.from_numpy(np.quantile(sample.numpy(), [0.25, 0.5, 0.75], axis=0))
     spread = (high - low) / 1.349  # as a normal distribution has it
     spread = torch.where(spread > 0, spread, sample.std(dim=0))
     known = spread[spread > 0]
