@@ -64,7 +64,9 @@ def cross_neighbors(
     near = _held_out(sample, [found.scores for found in own])
     along = _held_out(sample, [part.squared_distances for part in linear_parts])
     others = [_weight(along[sample.folds != fold], near[sample.folds != fold]) for fold in range(len(own))]
-    weight = _weight(along, near) / _denser(sample, whole, own, near)
+    # Where rows are fewer than features, all of them span more directions than those of a fold's complement.
+    typical = [_typical_square(found, part) for found, part in zip([whole, *own], [whole_units, *own_units], strict=True)]
+    weight = _weight(along, near) * sum(typical[1:]) / len(own) / typical[0] / _denser(sample, whole, own, near)
     found = replace(whole, weight=weight), [replace(one, weight=other) for one, other in zip(own, others, strict=True)]
     return from_first_rank(found, folded.device)
 
@@ -118,6 +120,12 @@ def _held_out(sample: Sample, scores: Sequence[Callable[[Tensor], Tensor]]) -> T
         chosen = sample.folds == fold
         found[chosen] = score(sample.rows[chosen]).double()
     return found
+
+
+def _typical_square(found: Neighbors, units: LinearPart) -> float:
+    """Return the mean squared distance of new rows from the rows that are kept, by their variances along each axis."""
+    floor = FLOOR_NEIGHBORS * float(units.variances.median()) / (1 + FLOOR_NEIGHBORS)
+    return float((1 - floor / units.variances).sum() + found.prototypes.var(dim=0, correction=0).double().sum())
 
 
 def _denser(sample: Sample, whole: Neighbors, own: list[Neighbors], near: Tensor) -> float:

@@ -336,3 +336,14 @@ def test_onnx_has_the_same_p_values(tmp_path):
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     (p_values,) = session.run(["p_values"], {"rows": TEST})
     np.testing.assert_allclose(p_values, detector.predict_pvalue(TEST), atol=1.01 / 201)  # one rank, by rounding
+
+
+@pytest.mark.parametrize("n", [60, 100])
+def test_new_rows_are_flagged_as_often_where_rows_are_fewer_than_features(n):
+    """All rows span more directions than those of a fold's complement, so that new rows are farther from their neighbours."""
+    scales, flagged = np.geomspace(1, 0.2, 200), []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        detector = QuadricDetector().fit(rng.normal(size=(n, 200)) * scales)
+        flagged.append(np.mean(detector.predict_pvalue(rng.normal(size=(1000, 200)) * scales) < 0.2))
+    assert abs(np.mean(flagged) - 0.2) < 0.1
