@@ -216,20 +216,20 @@ def shape(name: str, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
     elif name == "sphere":
         circle = rng.normal(size=(n, 3))
         circle /= np.linalg.norm(circle, axis=1, keepdims=True)
-    elif name == "section of a torus":  # where a cylinder meets a sphere: Viviani's curve
+    elif name == "curve of Viviani":  # where a cylinder meets a sphere that it touches
         circle = np.stack([np.cos(angle) ** 2 * 2 - 1, np.sin(2 * angle), 2 * np.sin(angle)], axis=1)
     elif name == "two circles":  # of one centre
         circle = circle * rng.choice([1.0, 2.0], size=(n, 1))
     return circle + 0.05 * rng.normal(size=circle.shape)
 
 
-SHAPES = ("circle", "ellipse", "sphere", "section of a torus", "two circles")
+SHAPES = ("circle", "ellipse", "sphere", "curve of Viviani", "two circles")
 
 
 def middle(name: str, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return n points (n, d) in the middle of a shape, where none of it is."""
     points = 0.1 * rng.normal(size=(n, shape(name, 1, rng).shape[1]))
-    if name == "section of a torus":  # which crosses itself near its centre
+    if name == "curve of Viviani":  # in the sphere, away from where the curve crosses itself
         points[:, 0] -= 0.8
     return points
 

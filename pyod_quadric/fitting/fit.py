@@ -1,10 +1,10 @@
 """Fitting a model in passes over the rows: what to normalise, the rows' weights, the linear part, the quadrics, their weights.
 
 Everything is made from moments of some folds of the rows, so what a fold's rows look like to a model that has not seen them
-costs no further pass. The passes are: moments of the rows (and of the normalised rows, if that is an option); then in a few
+costs no further pass. The passes are: norms of the rows, if they may be normalised; copies; moments of the rows; then in a few
 rounds, features of degree 2 in few coordinates, held-out scores of all rows, which give weights to rows, and weighted moments;
 at last weighted features in more coordinates. A sample of rows decides the weights of the quadrics. Memory holds a block of
-rows, the sample, and one number for each row.
+rows, the sample, the rows that are kept as neighbours, and a few numbers for each row.
 """
 
 from dataclasses import dataclass, replace
