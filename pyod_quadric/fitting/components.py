@@ -13,21 +13,27 @@ from pyod_quadric.model.linear import HeldOutSpreads, LinearPart, held_out_sprea
 from pyod_quadric.model.moments import Moments, sum_of_moments
 from pyod_quadric.parallel.ranks import from_first_rank
 
-# Rows for each coefficient of a matrix, and the most principal coordinates whatever the number of rows.
+# Rows for each coefficient of a matrix: in few coordinates, and in more. Wide quadrics of few rows describe these rows alone.
 ROWS_PER_COEFFICIENT = 4
-MOST_COMPONENTS = 50
+FEW_COMPONENTS, ROWS_PER_COEFFICIENT_BEYOND = 50, 8
+MOST_COMPONENTS = 100  # whatever the number of rows: the cost grows with the fourth power
 
 
 def auto_components(n_rows: int, most: int = MOST_COMPONENTS) -> int:
-    """Return the largest k with k (k + 1) / 2 at most a quarter of the rows; at least 1, at most a given number.
+    """Return the largest k with at least 4 rows for each of k (k + 1) / 2 coefficients, above 50 with at least 8.
 
     Examples
     --------
-    >>> auto_components(40), auto_components(10**6)
-    (4, 50)
+    >>> auto_components(40), auto_components(10_000), auto_components(20_000), auto_components(10**6)
+    (4, 50, 70, 100)
     """
-    n_coefficients = n_rows / ROWS_PER_COEFFICIENT
-    return max(1, min(most, int((math.sqrt(8 * n_coefficients + 1) - 1) / 2)))
+    few, many = _most_with(n_rows / ROWS_PER_COEFFICIENT), _most_with(n_rows / ROWS_PER_COEFFICIENT_BEYOND)
+    return max(1, min(most, max(min(few, FEW_COMPONENTS), many)))
+
+
+def _most_with(n_coefficients: float) -> int:
+    """Return the largest k with k (k + 1) / 2 at most a number."""
+    return int((math.sqrt(8 * n_coefficients + 1) - 1) / 2)
 
 
 def shared_spreads(folded: FoldedRows, moments: list[Moments]) -> HeldOutSpreads:

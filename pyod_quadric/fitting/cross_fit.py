@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from pyod_quadric.fitting.evidence import evidence_weights, gaussian_references
@@ -13,7 +14,7 @@ from pyod_quadric.fitting.folds import LEAST_FOLDS, FoldedRows
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.geometry.packing import packed_size
 from pyod_quadric.geometry.quadrics import Quadrics
-from pyod_quadric.model.closed_form import SOLUTIONS, add_feature_products
+from pyod_quadric.model.closed_form import SOLUTIONS, add_feature_products, nearly_lowest_eigenvectors
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import LinearPart
 from pyod_quadric.model.model import Model
@@ -97,17 +98,19 @@ def closed_form(
     row_weights: Tensor,
     inner_product: InnerProduct = "hs",
     held_out: bool = True,
+    n_quadrics: int | None = None,
 ) -> CrossFitted:
-    """Return all orthonormal solutions of the closed form, in ascending order of mean squared value.
+    """Return orthonormal solutions of the closed form, all or the first few, in ascending order of the mean square of all rows.
 
     One pass is enough where coordinates are shared; others take one more for each fold.
     """
     k = len(coordinates.whole.matrix)
+    m = packed_size(k) if n_quadrics is None else n_quadrics
     products = _feature_products(folded, coordinates.whole, row_weights)
-    total = torch.stack(products).sum(dim=0)
+    total = sum(products[1:], start=products[0])
 
     def solution(summed: Tensor) -> Quadrics:
-        return SOLUTIONS[inner_product](summed / summed[-1, -1], packed_size(k)).to(dtype=folded.dtype)
+        return SOLUTIONS[inner_product](summed / summed[-1, -1], m, nearly_lowest_eigenvectors).to(dtype=folded.dtype)
 
     def complements() -> Iterator[Tensor]:
         if coordinates.are_shared():
@@ -117,8 +120,29 @@ def closed_form(
             others = _feature_products(folded, own, row_weights * (folded.folds != fold))
             yield torch.stack(others).sum(dim=0)
 
+    whole = solution(total)
     folds = [solution(summed) for summed in complements()] if held_out else []
-    return from_first_rank(CrossFitted(solution(total), folds), folded.device)
+    if coordinates.are_shared():
+        folds = [in_order_of(whole, quadrics) for quadrics in folds]
+    return from_first_rank(CrossFitted(whole, folds), folded.device)
+
+
+def in_order_of(whole: Quadrics, others: Quadrics) -> Quadrics:
+    """Return the other quadrics, of the same number, in the order in which they resemble these most, by HS inner products.
+
+    Order by mean square is not enough: where the others' rows have no variance along one coordinate, all quadrics that it has
+    a part in come first, and whatever is known of a quadric by its number would be said of another one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> both = Quadrics(torch.eye(2)[:, :, None] * torch.eye(2)[:, None], torch.zeros(2, 2), torch.zeros(2))
+    >>> in_order_of(both, both[torch.tensor([1, 0])]).quadratic[0]
+    tensor([[1., 0.],
+            [0., 0.]])
+    """
+    resemblance = whole.hs_inner(others).square()
+    return others[torch.from_numpy(linear_sum_assignment(resemblance.cpu(), maximize=True)[1]).to(others.device)]
 
 
 def _feature_products(folded: FoldedRows, coordinates: WorkingCoordinates, row_weights: Tensor) -> list[Tensor]:

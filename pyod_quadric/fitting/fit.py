@@ -45,6 +45,7 @@ from pyod_quadric.training.loop import Trained, train
 from pyod_quadric.training.starts import SPECTRAL_FEATURES, check_given, check_n_quadrics, random_quadrics
 
 MOST_RANDOM = 100  # quadrics from a random start, as in the paper
+MOST_QUADRICS = 400  # in closed form: more of them cost time in every score, and add nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,14 +212,12 @@ class _QuadricFit:
         return CrossFitted(start, [start] * self.folded.n_folds if self._holds_out() else [])
 
     def _closed_form(self, k: int) -> CrossFitted:
-        needs_evidence, m = self._needs_evidence(), self.parameters.n_quadrics
+        m = self.parameters.n_quadrics
+        if m == "auto":
+            m = min(MOST_QUADRICS, packed_size(k) if self._needs_evidence() else max(1, packed_size(k) // 2))
         inner_product = self.parameters.inner_product
-        solutions = closed_form(self.folded, self.coordinates, self.row_weights, inner_product, self._holds_out())
-        if m != "auto":
-            return solutions.some(slice(m))
-        if not needs_evidence:
-            return solutions.some(slice(max(1, packed_size(k) // 2)))
-        if self.training is None:
+        solutions = closed_form(self.folded, self.coordinates, self.row_weights, inner_product, self._holds_out(), m)
+        if self.training is None or self.parameters.n_quadrics != "auto" or not self._needs_evidence():
             return solutions
         # Only what tells the rows from others is worth training; if nothing does, training may still find something.
         kept = self._evidence(solutions)[0] > 0

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,12 @@ from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics, check_finite
 from pyod_quadric.model.moments import negligible_variance
 
 SpectralInnerProduct = Literal["hs", "coefficient", "gradient"]
+Eigenvectors = Callable[[Tensor, int], Tensor]  # of a symmetric matrix, as many as are wanted, by ascending eigenvalues
 N_STRIPES = 4  # of a symmetric product; each is a product of its own, so that they must not be too thin
+# Above this size, products of float32 rows are in float32, and a few eigenvectors are found by so many inverse iterations, with
+# so many vectors more than are asked for, and at least so many. All of them, in float64, would take ten times as long.
+WIDE = packed_size(51)
+N_ITERATIONS, OVERSAMPLING, LEAST_BASIS = 3, 1.25, 500
 
 
 def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInnerProduct = "hs") -> Quadrics:
@@ -89,11 +95,15 @@ def feature_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, int]:
 
 
 def add_feature_products(total: Tensor, block: Tensor, weights: Tensor | None = None) -> None:
-    """Add the sum of ``φ φᵀ`` over the rows of a block (n, d), with weights (n,) if given, to a total (D, D), in place."""
+    """Add the sum of ``φ φᵀ`` over the rows of a block (n, d), with weights (n,) if given, to a total (D, D), in place.
+
+    The total is in float64. Wide features of float32 rows are multiplied in float32, a thousand rows or so at a time.
+    """
     n_rows = max(1, BLOCK_NUMBERS // len(total))
+    dtype = block.dtype if len(total) > WIDE else torch.float64
     roots = block.new_ones(len(block), 1) if weights is None else weights.to(block).sqrt()[:, None]
     for part, root in zip(torch.split(block, n_rows), torch.split(roots, n_rows), strict=True):
-        part, root = part.to(torch.float64), root.to(torch.float64)
+        part, root = part.to(dtype), root.to(dtype)
         _add_gram(total, torch.cat([pack_outer(part), part, torch.ones_like(root)], dim=1) * root)
 
 
@@ -121,35 +131,76 @@ def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: SpectralInn
     warn_if_underdetermined(len(points), variances, mean, eps)
     scale = variances.sum().sqrt()  # one number for all axes, so that the map stays a similarity
     coordinates = (points - mean) @ axes / scale
-    solution = SOLUTIONS[inner_product](feature_moments([coordinates])[0], n_quadrics)
+    solution = SOLUTIONS[inner_product](feature_moments([coordinates])[0], n_quadrics, lowest_eigenvectors)
     matrix = axes.T / scale
     moved = solution.compose(matrix, -matrix @ mean)
     # A similarity by 1 / scale divides HS norms by scale² and gradients by scale.
     return moved.scaled(scale**2 if inner_product == "hs" else scale)
 
 
-def coefficient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
+def lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
+    """Return the eigenvectors (D, n_vectors) of a symmetric matrix (D, D) with the smallest eigenvalues, ascending."""
+    return torch.linalg.eigh(matrix).eigenvectors[:, :n_vectors]
+
+
+def nearly_lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
+    """Return the same for a positive semidefinite matrix in float64, in a tenth of the time where few of many are wanted.
+
+    They come from inverse iteration, from the same random start always, and a Rayleigh-Ritz step. Those that stand out are
+    exact. In the bulk of the spectrum they are vectors that are nearly as low: which of those are the very lowest is an
+    accident of the sample anyway.
+
+    Examples
+    --------
+    >>> import torch
+    >>> nearly_lowest_eigenvectors(torch.diag(torch.tensor([3.0, 1.0], dtype=torch.float64)), 1).abs().T
+    tensor([[0., 1.]], dtype=torch.float64)
+    """
+    n_kept = max(LEAST_BASIS, round(OVERSAMPLING * n_vectors))
+    if len(matrix) <= WIDE or n_kept > len(matrix) // 2:
+        return lowest_eigenvectors(matrix, n_vectors)
+    single = (matrix / matrix.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)).float()
+    factor = _cholesky_factor(single)
+    start = np.random.default_rng(0).standard_normal((len(matrix), n_kept), dtype=np.float32)
+    basis = torch.from_numpy(start).to(matrix.device)
+    for _ in range(N_ITERATIONS):
+        basis = torch.linalg.qr(torch.cholesky_solve(basis, factor)).Q
+    inner = basis.T @ (single @ basis)
+    return basis.double() @ lowest_eigenvectors(inner.double(), n_vectors)
+
+
+def _cholesky_factor(matrix: Tensor) -> Tensor:
+    """Return the factor of a matrix with as little added to its diagonal as rounding needs."""
+    shift = torch.finfo(matrix.dtype).eps * float(matrix.diagonal().max())
+    while True:
+        factor, failed = torch.linalg.cholesky_ex(matrix + shift * torch.eye(len(matrix)).to(matrix))
+        if not failed:
+            return factor
+        shift *= 10
+
+
+def coefficient_solution(moments: Tensor, n_quadrics: int, eigenvectors: Eigenvectors = lowest_eigenvectors) -> Quadrics:
     """Return the quadrics with orthonormal coefficients and the smallest mean squared values, given the moments of φ."""
     d = features_of_packed_size(len(moments)) - 1
     # φ holds x_i x_j times sqrt 2 for i < j; the monomials do not.
     weights = torch.cat([packing_factors(d, moments), moments.new_ones(d + 1)])
-    vectors = torch.linalg.eigh(moments / weights / weights[:, None]).eigenvectors
-    return Quadrics.from_coefficients(vectors[:, :n_quadrics].T)
+    vectors = eigenvectors(moments / weights / weights[:, None], n_quadrics)
+    return Quadrics.from_coefficients(vectors.T)
 
 
-def hs_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
+def hs_solution(moments: Tensor, n_quadrics: int, eigenvectors: Eigenvectors = lowest_eigenvectors) -> Quadrics:
     """Return the HS-orthonormal quadrics with the smallest mean squared values, given the moments of φ."""
     d = features_of_packed_size(len(moments)) - 1
     size = packed_size(d)
     cross = moments[:size, size:]
     # The pseudo-inverse leaves out directions without variance, which get no linear part.
     regression = cross @ torch.linalg.pinv(moments[size:, size:], hermitian=True)
-    packed = torch.linalg.eigh(moments[:size, :size] - regression @ cross.T).eigenvectors[:, :n_quadrics].T
+    packed = eigenvectors(moments[:size, :size] - regression @ cross.T, n_quadrics).T
     rest = -packed @ regression
     return Quadrics(unpack(packed), rest[:, :-1], rest[:, -1])
 
 
-def _gradient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
+def _gradient_solution(moments: Tensor, n_quadrics: int, eigenvectors: Eigenvectors = lowest_eigenvectors) -> Quadrics:
     """Return quadrics with orthonormal mean gradients, given the moments of φ in centred principal coordinates."""
     d = features_of_packed_size(len(moments)) - 1
     size = packed_size(d)
@@ -162,12 +213,12 @@ def _gradient_solution(moments: Tensor, n_quadrics: int) -> Quadrics:
     roots = slopes.clamp(min=float(d * torch.finfo(variances.dtype).eps * variances.max())).sqrt()
     means = moments[-1, :-1]  # c is eliminated by centring the other features
     covariance = moments[:-1, :-1] - torch.outer(means, means)
-    vectors = torch.linalg.eigh(covariance / roots / roots[:, None]).eigenvectors[:, :n_quadrics].T / roots
+    vectors = eigenvectors(covariance / roots / roots[:, None], n_quadrics).T / roots
     return Quadrics(unpack(vectors[:, :size]), vectors[:, size:], -vectors @ means)
 
 
-# What the quadrics are orthonormal in, and the solution for it, given the moments of φ and the number of quadrics.
-SOLUTIONS: dict[str, Callable[[Tensor, int], Quadrics]] = {
+# What the quadrics are orthonormal in, and the solution for it, given the moments of φ, the number, and how to find eigenvectors.
+SOLUTIONS: dict[str, Callable[[Tensor, int, Eigenvectors], Quadrics]] = {
     "hs": hs_solution,
     "coefficient": coefficient_solution,
     "gradient": _gradient_solution,

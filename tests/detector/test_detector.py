@@ -275,7 +275,7 @@ def test_history():
         {"batch_size": 50},
         {"epoch_num": 4},
         {"distance": "first_order"},
-        {"n_quadrics": 1},
+        {"n_quadrics": 2},
         {"n_components": 2},
         {"n_components": 0.5},
         {"normalize": True},

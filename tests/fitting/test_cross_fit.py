@@ -3,9 +3,22 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector, Quadrics, WorkingCoordinates, second_order_distance
-from pyod_quadric.fitting.cross_fit import CrossCoordinates, CrossFitted, Sample, as_of_all_rows
+from pyod_quadric.data.rows import rows_of
+from pyod_quadric.fitting.cross_fit import (
+    CrossCoordinates,
+    CrossFitted,
+    Sample,
+    as_of_all_rows,
+    closed_form,
+    in_order_of,
+)
+from pyod_quadric.fitting.folds import FoldedRows
+from pyod_quadric.geometry.packing import packed_size
+from pyod_quadric.training.starts import random_quadrics
 
 
 def test_weights_of_folds_are_those_of_a_model_of_all_rows():
@@ -42,3 +55,32 @@ def test_new_groups_score_like_held_out_ones(score_function):
     detector = QuadricDetector(score_function=score_function).fit(rows[:60].reshape(-1, 40), groups=people)
     new, held_out = np.median(detector.decision_function(rows[60:].reshape(-1, 40))), np.median(detector.decision_scores_)
     assert new == pytest.approx(held_out, rel=0.1)
+
+
+@given(seed=st.integers(0, 2**16), k=st.integers(2, 5))
+def test_quadrics_of_folds_are_found_again_in_any_order(seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    whole = random_quadrics(packed_size(k) - 1, k, generator, torch.float64)
+    noise = 0.05 * torch.randn(whole.quadratic.shape, generator=generator, dtype=torch.float64)
+    nearly = Quadrics(whole.quadratic + noise + noise.mT, whole.linear, whole.constant)
+    signs = 2.0 * torch.randint(2, (len(whole),), generator=generator) - 1
+    mixed = nearly[torch.randperm(len(whole), generator=generator)].scaled(signs)
+    found = in_order_of(whole, mixed)
+    torch.testing.assert_close(found.linear.abs(), nearly.linear.abs())
+    np.testing.assert_allclose(found.hs_inner(whole).diagonal().abs(), 1, atol=0.5)
+
+
+def test_a_column_that_only_one_fold_knows_leaves_the_numbers_of_other_quadrics_alone():
+    """Without that fold all products with the column vanish, and would come first among its quadrics."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 5))
+    rows[:, 3] = rows[:, 0] * rows[:, 1] + 0.01 * rng.normal(size=600)
+    folds = torch.arange(600) % 3
+    rows[folds.numpy() != 0, 4] = 0
+    identity = WorkingCoordinates(torch.zeros(5).double(), torch.eye(5).double())
+    folded = FoldedRows(rows_of(rows), torch.device("cpu"), folds, 3, 600)
+    found = closed_form(folded, CrossCoordinates.shared(identity, 3), torch.ones(600).double(), n_quadrics=6)
+    assert found.whole.quadratic[0, 0, 1].abs() == pytest.approx(0.5**0.5, abs=0.01)
+    for quadrics in found.held_out:
+        assert quadrics.quadratic[0, 0, 1].abs() == pytest.approx(0.5**0.5, abs=0.01)
+        np.testing.assert_allclose(quadrics.hs_inner(quadrics), np.eye(6), atol=1e-9)

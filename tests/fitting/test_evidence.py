@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector
-from pyod_quadric.fitting.evidence import SOFTNESS, evidence_weights, gaussian_references
+from pyod_quadric.fitting.evidence import SHARE, SOFTNESS, evidence_weights, gaussian_references
 
 
 def squares(seed, n, m):
@@ -21,7 +21,7 @@ def test_weights_equal_their_formula(seed, m, d):
     g = reference.numpy().mean(axis=0)
     h = np.average(held_out.numpy(), axis=0, weights=rows.numpy()) + SOFTNESS * g
     expected = np.maximum(1 / h - 1 / g, 0)
-    expected *= min(1, d / max(1e-300, (expected * h).sum()))
+    expected *= SHARE * min(1, d / max(1e-300, (expected * h).sum()))
     np.testing.assert_allclose(weights, expected, rtol=1e-9)
 
 

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from pyod_quadric import Quadrics, second_order_distance, spectral_fit
 from pyod_quadric.geometry.packing import packed_size
-from pyod_quadric.model.closed_form import feature_moments
+from pyod_quadric.model import closed_form
+from pyod_quadric.model.closed_form import (
+    add_feature_products,
+    feature_moments,
+    lowest_eigenvectors,
+    nearly_lowest_eigenvectors,
+)
 from tests.support import reference
 from tests.support.strategies import ISOMETRY_KINDS, clouds, isometries
 
@@ -160,3 +166,57 @@ def test_determined_solutions_do_not_warn(inner_product):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(spectral_fit(cloud, 2, inner_product=inner_product)) == 2
+
+
+@pytest.fixture
+def small_is_wide(monkeypatch):
+    """Let matrices of 200 rows count as large, with all proportions as they are."""
+    for name, value in {"WIDE": 150, "LEAST_BASIS": 40}.items():
+        monkeypatch.setattr(closed_form, name, value)
+
+
+def matrix_with(values, seed=0):
+    """Return a matrix of given eigenvalues, and its eigenvectors."""
+    axes = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values), len(values))))[0]
+    return torch.tensor(axes * values @ axes.T), torch.tensor(axes)
+
+
+@pytest.mark.usefixtures("small_is_wide")
+@pytest.mark.parametrize("seed", range(5))
+def test_few_eigenvectors_of_a_large_matrix_are_exact_where_they_stand_out(seed):
+    values = np.concatenate([np.geomspace(1e-5, 1e-3, 5), np.linspace(0.5, 2, 195)])
+    matrix, axes = matrix_with(values, seed)
+    found = nearly_lowest_eigenvectors(matrix, 20)
+    assert found.shape == (200, 20)
+    np.testing.assert_allclose(found.T @ found, np.eye(20), atol=1e-5)
+    squares = ((matrix @ found) * found).sum(dim=0)
+    assert (squares.diff() > -1e-6).all()
+    np.testing.assert_allclose((axes[:, :5].T @ found[:, :5]).abs().diagonal(), 1, atol=1e-4)
+    assert squares[5:].sum() < 1.1 * values[5:20].sum()  # in the bulk they are nearly as low as can be
+    assert torch.equal(found, nearly_lowest_eigenvectors(matrix, 20))
+
+
+@pytest.mark.usefixtures("small_is_wide")
+def test_matrices_with_exact_zeros_and_large_entries_have_eigenvectors_too():
+    scales = torch.logspace(0, 6, 200, dtype=torch.float64)
+    scales[::7] = 0
+    found = nearly_lowest_eigenvectors(torch.diag(scales), 20)
+    assert found.isfinite().all()
+    assert (found.square() * scales[:, None]).sum(dim=0).max() < 1e-3 * scales.median()
+
+
+@pytest.mark.usefixtures("small_is_wide")
+def test_many_eigenvectors_are_exact():
+    matrix, _ = matrix_with(np.linspace(0.5, 2, 200))
+    torch.testing.assert_close(nearly_lowest_eigenvectors(matrix, 90), lowest_eigenvectors(matrix, 90), rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("small_is_wide")
+def test_wide_products_in_float32_agree_with_those_in_float64():
+    rows = torch.tensor(np.random.default_rng(0).normal(size=(300, 17)))
+    weights = torch.linspace(0, 1, 300, dtype=torch.float64)
+    single, double = (torch.zeros(packed_size(18), packed_size(18), dtype=torch.float64) for _ in range(2))
+    add_feature_products(single, rows.float(), weights.float())
+    add_feature_products(double, rows, weights)
+    assert not torch.equal(single, double)
+    np.testing.assert_allclose(single / 300, double / 300, atol=1e-5)
