@@ -140,7 +140,7 @@ class PenaltyConstraint(Constraint):
 
 
 class StiefelConstraint(Constraint):
-    """Orthonormality by staying on the Stiefel manifold, with geoopt's Riemannian optimisers.
+    """Orthonormality by staying on the Stiefel manifold, with geoopt's RiemannianSGD or an Adam for frames.
 
     The linear and constant parts ride along as Euclidean parameters.
 
@@ -174,13 +174,15 @@ class StiefelConstraint(Constraint):
         return frame.T
 
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
-        """Return geoopt's RiemannianSGD or RiemannianAdam."""
+        """Return geoopt's RiemannianSGD, or an Adam for frames; see :class:`pyod_quadric.training.manifold.FrameAdam`."""
         import geoopt
+
+        from pyod_quadric.training.manifold import FrameAdam
 
         parameters = self.parameters()
         optimizer: Optimizer
         if name == "adam":
-            optimizer = geoopt.optim.RiemannianAdam(parameters, lr=lr, betas=(momentum, 0.999))
+            optimizer = FrameAdam(parameters, lr=lr, betas=(momentum, 0.999))
         else:
             optimizer = geoopt.optim.RiemannianSGD(parameters, lr=lr, momentum=momentum)
         return optimizer
@@ -192,7 +194,7 @@ class StiefelConstraint(Constraint):
         """Bring an optimiser to a saved state, exactly."""
         super().load_optimizer(optimizer, state)
         for saved in optimizer.state.values():
-            if "step" in saved:  # geoopt's Adam counts in an int, which torch's loading turns into a float32 tensor
+            if "step" in saved:  # it counts in an int, which torch's loading turns into a float32 tensor
                 saved["step"] = int(saved["step"])
 
 

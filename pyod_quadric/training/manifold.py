@@ -1,14 +1,22 @@
-"""A Stiefel manifold for geoopt whose retraction costs matrix products instead of a QR decomposition.
+"""A Stiefel manifold for geoopt whose retraction costs matrix products instead of a QR decomposition, and an Adam for it.
 
 See :mod:`pyod_quadric.geometry.frames` for the products. This module is imported when a Stiefel manifold is asked for, since
 importing geoopt takes time.
 """
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import geoopt
 import torch
+from geoopt.optim.mixin import OptimMixin
 from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
 
 from pyod_quadric.geometry.frames import orthonormalize_, polar
+
+TINY_GRADIENT = 1e-8  # as in torch's Adam: gradients below it count as none
 
 
 class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt has no types
@@ -67,3 +75,59 @@ class InPlaceStiefel(CholeskyStiefel):
     def retr(self, x: Tensor, u: Tensor) -> Tensor:
         """Return the retraction of the tangent vector u at x."""
         return orthonormalize_(u.add_(x))
+
+
+class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no types
+    """Adam on a Stiefel manifold with one second moment for each quadric, in step with the quadrics' free coefficients.
+
+    Torch's Adam divides each entry by its own size, which depends on the axes of the data; geoopt's divides a whole frame by one
+    number, so that a quadric with small gradients hardly moves. Here a column of the frame and its row of the rest, which are
+    one polynomial, are divided by one number, the root mean square of the column's Riemannian gradients: rotations of the data
+    rotate the trajectory. As with torch's Adam, entries of the frame move by about ``lr`` in a step.
+
+    The momentum is a sum of Riemannian gradients at earlier points, which is projected to the tangent space where it is used.
+
+    Parameters
+    ----------
+    parameters : list of Parameter
+        A frame (F, m), a :class:`geoopt.ManifoldParameter`, and, if there is any, the rest (m, R), in the same order.
+    lr : float
+    betas : tuple of float, default=(0.9, 0.999)
+        Decay of the momentum and of the second moments.
+
+    Examples
+    --------
+    >>> import geoopt, torch
+    >>> frame = geoopt.ManifoldParameter(torch.eye(5, 2), manifold=CholeskyStiefel())
+    >>> optimizer = FrameAdam([frame], lr=0.1)
+    >>> frame.sum().backward()
+    >>> optimizer.step()
+    >>> bool(frame.manifold.check_point_on_manifold(frame))
+    True
+    """
+
+    def __init__(self, parameters: Iterable[Parameter], lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(list(parameters), {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        """Take a step by the gradients as they are; a closure is not called."""
+        for group in self.param_groups:
+            frame, *rest = group["params"]
+            self._step(frame, rest, group["lr"], *group["betas"])
+
+    def _step(self, frame: Parameter, rest: list[Parameter], lr: float, decay: float, decay_of_squares: float) -> None:
+        gradient, state = frame.manifold.egrad2rgrad(frame, frame.grad), self.state[frame]
+        if not state:
+            state |= {"step": 0, "momentum": torch.zeros_like(gradient), "squares": gradient.new_zeros(gradient.shape[1])}
+            for other in rest:
+                self.state[other]["momentum"] = torch.zeros_like(other)
+        state["step"] += 1
+        # lerp with the weight 1 - decay is decay * old + (1 - decay) * new.
+        state["squares"].lerp_(gradient.square().mean(dim=0), 1 - decay_of_squares)
+        sizes = (state["squares"] / (1 - decay_of_squares ** state["step"])).sqrt()
+        rate = lr / (1 - decay ** state["step"]) / (sizes + TINY_GRADIENT)
+        momentum = state["momentum"].lerp_(gradient, 1 - decay)
+        frame.copy_(frame.manifold.retr(frame, frame.manifold.proju(frame, -rate * momentum)))
+        for other in rest:
+            other.sub_(rate[:, None] * self.state[other]["momentum"].lerp_(other.grad, 1 - decay))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric.geometry.frames import orthonormality_error, orthonormalized, polar
-from pyod_quadric.training.manifold import CholeskyStiefel, InPlaceStiefel
+from pyod_quadric.training.manifold import CholeskyStiefel, FrameAdam, InPlaceStiefel
 from tests.support.tolerances import DTYPES
 
 MANIFOLD, SLOW = CholeskyStiefel(), geoopt.EuclideanStiefel()
@@ -151,9 +151,14 @@ def test_polar_refuses_dependent_columns():
         polar(torch.ones(5, 2))
 
 
-@pytest.mark.parametrize("optimizer", [geoopt.optim.RiemannianSGD, geoopt.optim.RiemannianAdam])
-@pytest.mark.parametrize("options", [{}, {"stabilize": 3}])
-def test_geoopt_optimizers_find_the_leading_subspace(optimizer, options):
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        *((kind, options) for kind in (geoopt.optim.RiemannianSGD, geoopt.optim.RiemannianAdam) for options in ({}, {"stabilize": 3})),
+        (FrameAdam, {}),
+    ],
+)
+def test_optimizers_find_the_leading_subspace(optimizer, options):
     """Minimising -tr(Xᵀ D X) over frames gives the eigenvectors of the largest entries of D."""
     generator = torch.Generator().manual_seed(0)
     diagonal = torch.arange(8.0, dtype=torch.float64)
@@ -166,3 +171,80 @@ def test_geoopt_optimizers_find_the_leading_subspace(optimizer, options):
         steps.step()
     assert -(frame.mT * diagonal @ frame).trace().item() == pytest.approx(-13, rel=1e-4)
     assert orthonormality_error(frame.detach()) < 1e-13
+
+
+def trajectory(x, rest, gradients, manifold=MANIFOLD, lr=0.1, betas=(0.9, 0.999)):
+    """Return frame and rest after steps of FrameAdam by given Euclidean gradients (of the frame, of the rest)."""
+    frame, free = geoopt.ManifoldParameter(x.clone(), manifold=manifold), torch.nn.Parameter(rest.clone())
+    optimizer = FrameAdam([frame, free], lr=lr, betas=betas)
+    for by_frame, by_rest in gradients:
+        frame.grad, free.grad = by_frame.clone(), by_rest.clone()
+        optimizer.step()
+    return frame.detach(), free.detach()
+
+
+@st.composite
+def runs(draw):
+    """Draw a frame, a rest, and gradients of three steps."""
+    x, _, _ = draw(frames())
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    shapes = x.shape, (x.shape[1], 4)
+    rest, *gradients = (
+        [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in range(4)
+    )
+    return x, rest[1], gradients
+
+
+@given(run=runs(), seed=st.integers(0, 2**16))
+def test_frame_adam_moves_with_isometries_and_with_the_order_of_quadrics(run, seed):
+    x, rest, gradients = run
+    generator = torch.Generator().manual_seed(seed)
+    turn, turn_rest = (
+        torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64)).Q for n in (len(x), rest.shape[1])
+    )
+    frame, free = trajectory(x, rest, gradients)
+    turned = trajectory(turn @ x, rest @ turn_rest, [(turn @ a, b @ turn_rest) for a, b in gradients])
+    np.testing.assert_allclose(turned[0], turn @ frame, atol=1e-8)
+    np.testing.assert_allclose(turned[1], free @ turn_rest, atol=1e-8 * (1 + float(free.abs().max())))
+    # Signs and order of the quadrics are nobody's choice, either. (The retraction by QR sees them from the first to the last.)
+    signs = 2.0 * torch.randint(2, (x.shape[1],), generator=generator) - 1
+    flipped = trajectory(x * signs, rest * signs[:, None], [(a * signs, b * signs[:, None]) for a, b in gradients])
+    np.testing.assert_allclose(flipped[0], frame * signs, atol=1e-8)
+
+
+@given(run=runs())
+def test_without_memory_frame_adam_is_a_gradient_step_over_the_size_of_each_quadrics_gradient(run):
+    x, rest, gradients = run
+    by_frame, by_rest = gradients[0]
+    riemannian = SLOW.egrad2rgrad(x, by_frame)
+    sizes = riemannian.square().mean(dim=0).sqrt() + 1e-8
+    step = SLOW.proju(x, -0.1 * riemannian / sizes)
+    frame, free = trajectory(x, rest, gradients[:1], betas=(0.0, 0.0))
+    np.testing.assert_allclose(frame, SLOW.retr(x, step), atol=1e-6)
+    np.testing.assert_allclose(free, rest - 0.1 * by_rest / sizes[:, None], rtol=1e-9, atol=1e-9)
+
+
+@given(run=runs(), power=st.integers(-3, 6))
+def test_the_size_of_gradients_does_not_matter_to_frame_adam(run, power):
+    x, rest, gradients = run
+    larger = [(10.0**power * a, 10.0**power * b) for a, b in gradients]
+    if x.shape[0] > x.shape[1]:  # a square frame of one column has no tangent vectors
+        np.testing.assert_allclose(trajectory(x, rest, larger)[0], trajectory(x, rest, gradients)[0], atol=1e-3)
+
+
+def test_a_quadric_of_small_gradients_moves_as_far_as_the_others():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linalg.qr(torch.randn(300, 3, generator=generator, dtype=torch.float64)).Q
+    gradient = torch.randn(300, 3, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 1e-3, 1e3])
+    gradient = gradient - x @ (x.mT @ gradient)  # no column turns another one
+    frame, _ = trajectory(x, torch.zeros(3, 1).double(), [(gradient, torch.zeros(3, 1).double())], lr=0.01)
+    moved = (frame - x).norm(dim=0)
+    assert float(moved.min() / moved.max()) > 0.9
+
+
+def test_float32_frames_stay_orthonormal_under_frame_adam():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linalg.qr(torch.randn(2000, 30, generator=generator)).Q
+    gradients = ((torch.randn(2000, 30, generator=generator), torch.zeros(30, 1)) for _ in range(200))
+    frame, _ = trajectory(x.mT.contiguous().mT, torch.zeros(30, 1), gradients, InPlaceStiefel(), lr=0.03)
+    assert orthonormality_error(frame.double()) < 1e-5
