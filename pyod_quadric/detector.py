@@ -87,12 +87,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     contamination : float in (0, 0.5] or thresholder, default=0.1
         The share of outliers in the training rows, which decides ``threshold_``; or an object of pythresh that decides it.
     n_quadrics : int or "auto", default="auto"
-        How many quadrics: "auto" tries all that are orthonormal in the closed form and keeps those with evidence. For
-        ``score_function="mean_distance"`` it is half of all, and from a random start at most 100.
+        How many quadrics: "auto" tries all that are orthonormal in the closed form, at most 400, and keeps those with evidence.
+        For ``score_function="mean_distance"`` it is half of all, at most 400, and from a random start at most 100.
     n_components : int, float, "auto" or None, default="auto"
         The coordinates of the quadrics: this many principal ones, or as many as hold this share of the variance, whitened.
-        "auto" is the largest k with k (k + 1) / 2 at most a quarter of the rows, at most 50. None takes the input's own
-        coordinates, centred and with one scale.
+        "auto" is the largest k with at least four rows for each of k (k + 1) / 2 entries, up to 50, or at least eight, up to
+        100; see :func:`pyod_quadric.fitting.components.auto_components`. None takes the input's own coordinates, centred and
+        with one scale.
     normalize : bool or "auto", default="auto"
         Whether to divide rows by their norm. "auto" normalises when there are at least 32 features, the norms carry less than
         20 % of the variance, the mean carries more than 1 % of the mean squared norm, and the distance from the mean goes with

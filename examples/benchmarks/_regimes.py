@@ -202,12 +202,12 @@ def _numbers(seed: int) -> dict[str, NDArray[Any]]:
 
 
 def shape(name: str, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return n noisy points (n, d) of a shape that quadrics describe, of a size of about 1.
+    """Return n noisy points (n, d) of a shape of a size of about 1.
 
     Examples
     --------
     >>> [shape(name, 5, np.random.default_rng(0)).shape[1] for name in SHAPES]
-    [2, 2, 3, 3, 2]
+    [2, 2, 3, 3, 2, 2]
     """
     angle = rng.uniform(0, 2 * np.pi, n)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -218,12 +218,14 @@ def shape(name: str, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
         circle /= np.linalg.norm(circle, axis=1, keepdims=True)
     elif name == "curve of Viviani":  # where a cylinder meets a sphere that it touches
         circle = np.stack([np.cos(angle) ** 2 * 2 - 1, np.sin(2 * angle), 2 * np.sin(angle)], axis=1)
-    elif name == "two circles":  # of one centre
+    elif name == "two circles":  # of one centre: a torus, cut across its axis
         circle = circle * rng.choice([1.0, 2.0], size=(n, 1))
+    elif name == "two circles apart":  # a torus, cut along its axis
+        circle = 0.8 * circle + rng.choice([-1.5, 1.5], size=(n, 1)) * [1.0, 0.0]
     return circle + 0.05 * rng.normal(size=circle.shape)
 
 
-SHAPES = ("circle", "ellipse", "sphere", "curve of Viviani", "two circles")
+SHAPES = ("circle", "ellipse", "sphere", "curve of Viviani", "two circles", "two circles apart")
 
 
 def middle(name: str, n: int, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -17,6 +17,9 @@ from pyod_quadric.parallel.ranks import from_first_rank
 ROWS_PER_COEFFICIENT = 4
 FEW_COMPONENTS, ROWS_PER_COEFFICIENT_BEYOND = 50, 8
 MOST_COMPONENTS = 100  # whatever the number of rows: the cost grows with the fourth power
+# The least variance of a coordinate of quadrics, as a share of the typical one. Where usual rows have less, as in a column that
+# is constant but for a few outliers, these would be a million deviations away, and nothing but them would count.
+LEAST_VARIANCE = 1e-6
 
 
 def auto_components(n_rows: int, most: int = MOST_COMPONENTS) -> int:
@@ -90,7 +93,8 @@ def as_of_new_rows(
 
 
 def _n_components(n_components: int | float | Literal["auto"], linear: LinearPart, folded: FoldedRows, most: int) -> int:
-    rank, d = len(linear.axes), folded.rows.n_features
+    rank = int((linear.variances >= LEAST_VARIANCE * linear.variances.median()).sum())
+    d = folded.rows.n_features
     if n_components == "auto":
         return min(rank, auto_components(folded.n_distinct, most))
     if isinstance(n_components, int):

@@ -212,12 +212,11 @@ class _QuadricFit:
         return CrossFitted(start, [start] * self.folded.n_folds if self._holds_out() else [])
 
     def _closed_form(self, k: int) -> CrossFitted:
-        m = self.parameters.n_quadrics
-        if m == "auto":
-            m = min(MOST_QUADRICS, packed_size(k) if self._needs_evidence() else max(1, packed_size(k) // 2))
+        asked, most = self.parameters.n_quadrics, packed_size(k) if self._needs_evidence() else max(1, packed_size(k) // 2)
+        m = min(MOST_QUADRICS, most) if asked == "auto" else asked
         inner_product = self.parameters.inner_product
         solutions = closed_form(self.folded, self.coordinates, self.row_weights, inner_product, self._holds_out(), m)
-        if self.training is None or self.parameters.n_quadrics != "auto" or not self._needs_evidence():
+        if self.training is None or asked != "auto" or not self._needs_evidence():
             return solutions
         # Only what tells the rows from others is worth training; if nothing does, training may still find something.
         kept = self._evidence(solutions)[0] > 0

@@ -140,7 +140,8 @@ def _equivariant_fit(points: Tensor, n_quadrics: int, inner_product: SpectralInn
 
 def lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
     """Return the eigenvectors (D, n_vectors) of a symmetric matrix (D, D) with the smallest eigenvalues, ascending."""
-    return torch.linalg.eigh(matrix).eigenvectors[:, :n_vectors]
+    vectors: Tensor = torch.linalg.eigh(matrix).eigenvectors[:, :n_vectors]
+    return vectors
 
 
 def nearly_lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
@@ -159,7 +160,8 @@ def nearly_lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
     n_kept = max(LEAST_BASIS, round(OVERSAMPLING * n_vectors))
     if len(matrix) <= WIDE or n_kept > len(matrix) // 2:
         return lowest_eigenvectors(matrix, n_vectors)
-    single = (matrix / matrix.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)).float()
+    scale = float(matrix.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny))
+    single = (matrix / scale).float()  # float32 has fewer exponents
     factor = _cholesky_factor(single)
     start = np.random.default_rng(0).standard_normal((len(matrix), n_kept), dtype=np.float32)
     basis = torch.from_numpy(start).to(matrix.device)
@@ -172,8 +174,11 @@ def nearly_lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
 def _cholesky_factor(matrix: Tensor) -> Tensor:
     """Return the factor of a matrix with as little added to its diagonal as rounding needs."""
     shift = torch.finfo(matrix.dtype).eps * float(matrix.diagonal().max())
+    shifted = matrix.clone()
     while True:
-        factor, failed = torch.linalg.cholesky_ex(matrix + shift * torch.eye(len(matrix)).to(matrix))
+        shifted.diagonal().copy_(matrix.diagonal() + shift)
+        factor: Tensor
+        factor, failed = torch.linalg.cholesky_ex(shifted)
         if not failed:
             return factor
         shift *= 10
@@ -195,7 +200,8 @@ def hs_solution(moments: Tensor, n_quadrics: int, eigenvectors: Eigenvectors = l
     cross = moments[:size, size:]
     # The pseudo-inverse leaves out directions without variance, which get no linear part.
     regression = cross @ torch.linalg.pinv(moments[size:, size:], hermitian=True)
-    packed = eigenvectors(moments[:size, :size] - regression @ cross.T, n_quadrics).T
+    residual = torch.addmm(moments[:size, :size], regression, cross.T, alpha=-1)
+    packed = eigenvectors(residual, n_quadrics).T
     rest = -packed @ regression
     return Quadrics(unpack(packed), rest[:, :-1], rest[:, -1])
 
@@ -217,7 +223,7 @@ def _gradient_solution(moments: Tensor, n_quadrics: int, eigenvectors: Eigenvect
     return Quadrics(unpack(vectors[:, :size]), vectors[:, size:], -vectors @ means)
 
 
-# What the quadrics are orthonormal in, and the solution for it, given the moments of φ, the number, and how to find eigenvectors.
+# What the quadrics are orthonormal in, and the solution for it, given the moments of φ, a number, and how to find eigenvectors.
 SOLUTIONS: dict[str, Callable[[Tensor, int, Eigenvectors], Quadrics]] = {
     "hs": hs_solution,
     "coefficient": coefficient_solution,

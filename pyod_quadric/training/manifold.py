@@ -80,10 +80,10 @@ class InPlaceStiefel(CholeskyStiefel):
 class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no types
     """Adam on a Stiefel manifold with one second moment for each quadric, in step with the quadrics' free coefficients.
 
-    Torch's Adam divides each entry by its own size, which depends on the axes of the data; geoopt's divides a whole frame by one
-    number, so that a quadric with small gradients hardly moves. Here a column of the frame and its row of the rest, which are
-    one polynomial, are divided by one number, the root mean square of the column's Riemannian gradients: rotations of the data
-    rotate the trajectory. As with torch's Adam, entries of the frame move by about ``lr`` in a step.
+    Torch's Adam divides each entry by its own size, which depends on the axes of the data; geoopt's divides a whole frame by
+    one number, so that a quadric with small gradients hardly moves. Here a column of the frame and its row of the rest, which
+    are one polynomial, are divided by one number, the root mean square of the column's Riemannian gradients: rotations of the
+    data rotate the trajectory. As with torch's Adam, entries of the frame move by about ``lr`` in a step.
 
     The momentum is a sum of Riemannian gradients at earlier points, which is projected to the tangent space where it is used.
 
@@ -101,7 +101,7 @@ class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no t
     >>> frame = geoopt.ManifoldParameter(torch.eye(5, 2), manifold=CholeskyStiefel())
     >>> optimizer = FrameAdam([frame], lr=0.1)
     >>> frame.sum().backward()
-    >>> optimizer.step()
+    >>> _ = optimizer.step()
     >>> bool(frame.manifold.check_point_on_manifold(frame))
     True
     """
@@ -110,13 +110,18 @@ class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no t
         super().__init__(list(parameters), {"lr": lr, "betas": betas})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
-        """Take a step by the gradients as they are; a closure is not called."""
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Take a step by the gradients as they are, or as a closure makes them, and return the closure's loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             frame, *rest = group["params"]
             self._step(frame, rest, group["lr"], *group["betas"])
+        return loss
 
-    def _step(self, frame: Parameter, rest: list[Parameter], lr: float, decay: float, decay_of_squares: float) -> None:
+    def _step(self, frame: Any, rest: list[Any], lr: float, decay: float, decay_of_squares: float) -> None:
         gradient, state = frame.manifold.egrad2rgrad(frame, frame.grad), self.state[frame]
         if not state:
             state |= {"step": 0, "momentum": torch.zeros_like(gradient), "squares": gradient.new_zeros(gradient.shape[1])}

@@ -301,3 +301,13 @@ def test_degenerate_rows_give_finite_scores(kind):
     scores = detector.decision_function(np.concatenate([rows, rows + 1, 100 + 0 * rows]))
     assert np.isfinite(scores).all()
     assert scores[-1] > np.median(scores[: len(rows)])
+
+
+def test_quadrics_leave_out_coordinates_in_which_usual_rows_hardly_differ():
+    """A column that is constant but for an outlier has no shape; it would put the outlier a million deviations away."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=(400, 5)), 1e-4 * rng.normal(size=400)])
+    detector = QuadricDetector(standardize=False, normalize=False).fit(rows)
+    assert len(detector.model_.coordinates.matrix) == 5
+    usual, off = np.zeros((1, 6)), np.array([[0.0] * 5 + [0.01]])
+    assert detector.decision_function(off) > 100 * detector.decision_function(usual)  # the linear part still sees it

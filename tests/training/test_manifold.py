@@ -1,5 +1,7 @@
 """The fast Stiefel manifold obeys the laws of a manifold, and agrees with geoopt's own one."""
 
+from itertools import product
+
 import geoopt
 import numpy as np
 import pytest
@@ -151,13 +153,10 @@ def test_polar_refuses_dependent_columns():
         polar(torch.ones(5, 2))
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "options"),
-    [
-        *((kind, options) for kind in (geoopt.optim.RiemannianSGD, geoopt.optim.RiemannianAdam) for options in ({}, {"stabilize": 3})),
-        (FrameAdam, {}),
-    ],
-)
+GEOOPT_OPTIMIZERS = [geoopt.optim.RiemannianSGD, geoopt.optim.RiemannianAdam]
+
+
+@pytest.mark.parametrize(("optimizer", "options"), [*product(GEOOPT_OPTIMIZERS, [{}, {"stabilize": 3}]), (FrameAdam, {})])
 def test_optimizers_find_the_leading_subspace(optimizer, options):
     """Minimising -tr(Xᵀ D X) over frames gives the eigenvectors of the largest entries of D."""
     generator = torch.Generator().manual_seed(0)
@@ -189,9 +188,7 @@ def runs(draw):
     x, _, _ = draw(frames())
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     shapes = x.shape, (x.shape[1], 4)
-    rest, *gradients = (
-        [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in range(4)
-    )
+    rest, *gradients = ([torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes] for _ in range(4))
     return x, rest[1], gradients
 
 
