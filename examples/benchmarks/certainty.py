@@ -2,8 +2,9 @@
 
 Shapes (circles, ellipses, spheres, curves where a cylinder meets a sphere, and both sections of a torus: two circles of one
 centre, and two apart) are drawn with 300 to 2,000 rows and up to 30 % scattered outliers among them. Points in the middle,
-where a Gaussian sees nothing, must be found wherever PyOD's KNN finds them. Then our detector is fitted to each set of the detection
-benchmark with ten values of ``random_state``, on the same split, and the spread of its ROC-AUC is what is left to chance.
+where a Gaussian sees nothing, must be found wherever PyOD's KNN finds them. Then our detector is fitted to each set of the
+detection benchmark with ten values of ``random_state``, on the same split, and the spread of its ROC-AUC is what is left to
+chance.
 
 Run it with ``OMP_NUM_THREADS=1 python -m examples.benchmarks.certainty --data DIR --output DIR``, in about an hour and a half.
 """
