@@ -82,7 +82,7 @@ class TrainingOptions(_Declared):
     distance : {"second_order", "first_order", "algebraic", "squared_algebraic"}, default="second_order"
         What is minimised: the mean over rows of the sum of this over quadrics.
     optimizer_name : {"sgd", "adam"}, default="sgd"
-        Torch's with the penalty. On the manifold, geoopt's RiemannianSGD, or an Adam with a second moment for each quadric.
+        Torch's with the penalty. On the manifold, geoopt's RiemannianSGD, or an Adam of its own for frames.
     lr : float, default=0.01
         The learning rate at the start.
     momentum : float, default=0.9

@@ -108,7 +108,7 @@ def test_decisions(tmp_path, capsys):
 def test_certainty(tmp_path, capsys):
     certainty.main(tmp_path, fast=True)
     results = files(tmp_path, "certainty")
-    assert "| two circles | 2 |" in capsys.readouterr().out
+    assert "| two circles apart | 1 |" in capsys.readouterr().out
     assert all(draw["ours"] > 0.9 for draw in results["draws"])
     assert all(0.5 < number <= 1 for number in numbers(results["random_states"]))
 

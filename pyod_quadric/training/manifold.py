@@ -78,19 +78,20 @@ class InPlaceStiefel(CholeskyStiefel):
 
 
 class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no types
-    """Adam on a Stiefel manifold with one second moment for each quadric, in step with the quadrics' free coefficients.
+    """Adam on a Stiefel manifold, with second moments by quadric and by entry.
 
-    Torch's Adam divides each entry by its own size, which depends on the axes of the data; geoopt's divides a whole frame by
-    one number, so that a quadric with small gradients hardly moves. Here a column of the frame and its row of the rest, which
-    are one polynomial, are divided by one number, the root mean square of the column's Riemannian gradients: rotations of the
-    data rotate the trajectory. As with torch's Adam, entries of the frame move by about ``lr`` in a step.
+    geoopt's Adam divides a whole frame by one number, although axes of the data have different spreads. Torch's has a second
+    moment for each entry of each quadric. Here those are products of one for each quadric, over all entries, and one for each
+    packed entry, over all quadrics in units of the former, much as in Adafactor (Shazeer and Stern, 2018): m + F numbers
+    instead of F m, of Riemannian gradients. The free coefficients have torch's Adam. With all of them, entries move by about
+    ``lr`` in a step.
 
-    The momentum is a sum of Riemannian gradients at earlier points, which is projected to the tangent space where it is used.
+    The momentum is a sum of Riemannian gradients at earlier points; divided, it is projected to the tangent space.
 
     Parameters
     ----------
     parameters : list of Parameter
-        A frame (F, m), a :class:`geoopt.ManifoldParameter`, and, if there is any, the rest (m, R), in the same order.
+        A frame (F, m), a :class:`geoopt.ManifoldParameter`, and, if there is any, the rest (m, R).
     lr : float
     betas : tuple of float, default=(0.9, 0.999)
         Decay of the momentum and of the second moments.
@@ -118,21 +119,43 @@ class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no t
                 loss = closure()
         for group in self.param_groups:
             frame, *rest = group["params"]
-            self._step(frame, rest, group["lr"], *group["betas"])
+            self._move(frame, group["lr"], *group["betas"])
+            for other in rest:
+                self._move_freely(other, group["lr"], *group["betas"])
         return loss
 
-    def _step(self, frame: Any, rest: list[Any], lr: float, decay: float, decay_of_squares: float) -> None:
-        gradient, state = frame.manifold.egrad2rgrad(frame, frame.grad), self.state[frame]
-        if not state:
-            state |= {"step": 0, "momentum": torch.zeros_like(gradient), "squares": gradient.new_zeros(gradient.shape[1])}
-            for other in rest:
-                self.state[other]["momentum"] = torch.zeros_like(other)
-        state["step"] += 1
-        # lerp with the weight 1 - decay is decay * old + (1 - decay) * new.
-        state["squares"].lerp_(gradient.square().mean(dim=0), 1 - decay_of_squares)
-        sizes = (state["squares"] / (1 - decay_of_squares ** state["step"])).sqrt()
-        rate = lr / (1 - decay ** state["step"]) / (sizes + TINY_GRADIENT)
-        momentum = state["momentum"].lerp_(gradient, 1 - decay)
-        frame.copy_(frame.manifold.retr(frame, frame.manifold.proju(frame, -rate * momentum)))
-        for other in rest:
-            other.sub_(rate[:, None] * self.state[other]["momentum"].lerp_(other.grad, 1 - decay))
+    def _move(self, frame: Any, lr: float, decay: float, decay_of_squares: float) -> None:
+        manifold, state = frame.manifold, self.state[frame]
+        gradient = manifold.egrad2rgrad(frame, frame.grad)
+        mean = _RunningMean(state, decay, decay_of_squares)
+        by_quadric = mean.of_squares("squares_by_quadric", gradient.square().mean(dim=0))
+        relative = gradient.square() / by_quadric.clamp(min=TINY_GRADIENT**2)
+        by_entry = mean.of_squares("squares_by_entry", relative.mean(dim=1))
+        sizes = torch.outer(by_entry, by_quadric).sqrt_().add_(TINY_GRADIENT)
+        step = mean.of_gradients(gradient).div_(sizes).mul_(-lr)
+        frame.copy_(manifold.retr(frame, manifold.proju(frame, step)))
+
+    def _move_freely(self, rest: Parameter, lr: float, decay: float, decay_of_squares: float) -> None:
+        gradient = torch.as_tensor(rest.grad)
+        mean = _RunningMean(self.state[rest], decay, decay_of_squares)
+        sizes = mean.of_squares("squares", gradient.square()).sqrt().add_(TINY_GRADIENT)
+        rest.sub_(mean.of_gradients(gradient) / sizes, alpha=lr)
+
+
+class _RunningMean:
+    """Exponential means of gradients and of squares, in a parameter's state, without the bias of their start at 0."""
+
+    def __init__(self, state: dict[str, Any], decay: float, decay_of_squares: float) -> None:
+        state["step"] = state.get("step", 0) + 1
+        self.state, self.decay, self.decay_of_squares = state, decay, decay_of_squares
+
+    def of_gradients(self, gradient: Tensor) -> Tensor:
+        return self._of("momentum", gradient, self.decay)
+
+    def of_squares(self, name: str, squares: Tensor) -> Tensor:
+        return self._of(name, squares, self.decay_of_squares)
+
+    def _of(self, name: str, new: Tensor, decay: float) -> Tensor:
+        mean = self.state.setdefault(name, torch.zeros_like(new)).lerp_(new, 1 - decay)
+        unbiased: Tensor = mean / (1 - decay ** self.state["step"])
+        return unbiased

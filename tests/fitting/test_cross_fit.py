@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector, Quadrics, WorkingCoordinates, second_order_distance
 from pyod_quadric.data.rows import rows_of
+from pyod_quadric.fitting import cross_fit
 from pyod_quadric.fitting.cross_fit import (
     CrossCoordinates,
     CrossFitted,
@@ -84,3 +85,24 @@ def test_a_column_that_only_one_fold_knows_leaves_the_numbers_of_other_quadrics_
     for quadrics in found.held_out:
         assert quadrics.quadratic[0, 0, 1].abs() == pytest.approx(0.5**0.5, abs=0.01)
         np.testing.assert_allclose(quadrics.hs_inner(quadrics), np.eye(6), atol=1e-9)
+
+
+def test_of_very_many_rows_some_are_multiplied(monkeypatch):
+    """They give what they would give alone, and nearly what all give."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3000, 3))
+    rows[:, 2] = rows[:, 0] * rows[:, 1] + 0.1 * rng.normal(size=3000)
+    identity = WorkingCoordinates(torch.zeros(3).double(), torch.eye(3).double())
+
+    def fitted(some):
+        folded = FoldedRows(rows_of(some), torch.device("cpu"), torch.arange(len(some)) % 3, 3, len(some))
+        return closed_form(folded, CrossCoordinates.shared(identity, 3), torch.ones(len(some)).double(), n_quadrics=1).whole
+
+    everything = fitted(rows)
+    monkeypatch.setattr(cross_fit, "MOST_MULTIPLIED", 1000)
+    few = fitted(rows)
+    monkeypatch.setattr(cross_fit, "MOST_MULTIPLIED", 3000)
+    alone = fitted(rows[np.random.default_rng(0).random(3000) < 1000 / 3000])
+    assert float(few.hs_inner(alone).abs()) == pytest.approx(1, abs=1e-10)
+    assert float(few.hs_inner(everything).abs()) > 0.999
+    assert not torch.equal(few.quadratic, everything.quadratic)

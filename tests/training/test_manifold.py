@@ -193,32 +193,45 @@ def runs(draw):
 
 
 @given(run=runs(), seed=st.integers(0, 2**16))
-def test_frame_adam_moves_with_isometries_and_with_the_order_of_quadrics(run, seed):
+def test_frame_adam_moves_with_signs_and_with_the_order_of_entries(run, seed):
     x, rest, gradients = run
     generator = torch.Generator().manual_seed(seed)
-    turn, turn_rest = (
-        torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64)).Q for n in (len(x), rest.shape[1])
-    )
+    order = torch.randperm(len(x), generator=generator)
+    entries, quadrics = (2.0 * torch.randint(2, (n,), generator=generator) - 1 for n in x.shape)
     frame, free = trajectory(x, rest, gradients)
-    turned = trajectory(turn @ x, rest @ turn_rest, [(turn @ a, b @ turn_rest) for a, b in gradients])
-    np.testing.assert_allclose(turned[0], turn @ frame, atol=1e-8)
-    np.testing.assert_allclose(turned[1], free @ turn_rest, atol=1e-8 * (1 + float(free.abs().max())))
-    # Signs and order of the quadrics are nobody's choice, either. (The retraction by QR sees them from the first to the last.)
-    signs = 2.0 * torch.randint(2, (x.shape[1],), generator=generator) - 1
-    flipped = trajectory(x * signs, rest * signs[:, None], [(a * signs, b * signs[:, None]) for a, b in gradients])
-    np.testing.assert_allclose(flipped[0], frame * signs, atol=1e-8)
+
+    def moved(of_frame, of_rest):
+        return (entries[:, None] * of_frame * quadrics)[order], of_rest * quadrics[:, None]
+
+    found = trajectory(*moved(x, rest), [moved(*pair) for pair in gradients])
+    for actual, expected in zip(found, moved(frame, free), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-8 * (1 + float(free.abs().max())))
 
 
 @given(run=runs())
-def test_without_memory_frame_adam_is_a_gradient_step_over_the_size_of_each_quadrics_gradient(run):
+def test_without_memory_frame_adam_is_a_step_of_the_gradient_over_its_sizes(run):
     x, rest, gradients = run
     by_frame, by_rest = gradients[0]
-    riemannian = SLOW.egrad2rgrad(x, by_frame)
-    sizes = riemannian.square().mean(dim=0).sqrt() + 1e-8
-    step = SLOW.proju(x, -0.1 * riemannian / sizes)
+    riemannian = SLOW.egrad2rgrad(x, by_frame).numpy()
+    by_quadric = (riemannian**2).mean(axis=0)
+    by_entry = (riemannian**2 / np.maximum(by_quadric, 1e-16)).mean(axis=1)
+    sizes = np.sqrt(np.outer(by_entry, by_quadric))
+    step = SLOW.proju(x, torch.tensor(-0.1 * riemannian / (sizes + 1e-8)))
     frame, free = trajectory(x, rest, gradients[:1], betas=(0.0, 0.0))
     np.testing.assert_allclose(frame, SLOW.retr(x, step), atol=1e-6)
-    np.testing.assert_allclose(free, rest - 0.1 * by_rest / sizes[:, None], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(free, rest - 0.1 * by_rest / (by_rest.abs() + 1e-8), rtol=1e-9, atol=1e-9)
+
+
+def test_free_coefficients_have_the_adam_of_torch():
+    generator = torch.Generator().manual_seed(0)
+    x, rest = torch.eye(4, 2).double(), torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    gradients = [(torch.zeros(4, 2).double(), torch.randn(2, 3, generator=generator, dtype=torch.float64)) for _ in range(5)]
+    expected = torch.nn.Parameter(rest.clone())
+    adam = torch.optim.Adam([expected], lr=0.1)
+    for _, by_rest in gradients:
+        expected.grad = by_rest.clone()
+        adam.step()
+    np.testing.assert_allclose(trajectory(x, rest, gradients)[1], expected.detach(), rtol=1e-6)
 
 
 @given(run=runs(), power=st.integers(-3, 6))
@@ -236,7 +249,7 @@ def test_a_quadric_of_small_gradients_moves_as_far_as_the_others():
     gradient = gradient - x @ (x.mT @ gradient)  # no column turns another one
     frame, _ = trajectory(x, torch.zeros(3, 1).double(), [(gradient, torch.zeros(3, 1).double())], lr=0.01)
     moved = (frame - x).norm(dim=0)
-    assert float(moved.min() / moved.max()) > 0.9
+    assert float(moved.min() / moved.max()) > 0.8
 
 
 def test_float32_frames_stay_orthonormal_under_frame_adam():
