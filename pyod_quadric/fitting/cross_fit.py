@@ -25,7 +25,7 @@ from pyod_quadric.parameters import Distance, InnerProduct
 # Rows that decide the weights of quadrics, and references to compare them with.
 N_EVIDENCE = 4000
 N_REFERENCES = 2000
-# Rows whose features are multiplied: 40 for each coefficient in 100 coordinates. More would take time and change nothing.
+# Rows whose features are multiplied: 40 for each coefficient in 100 coordinates. More would take much time for little.
 MOST_MULTIPLIED = 200_000
 
 

@@ -34,6 +34,7 @@ N_STRIPES = 4  # of a symmetric product; each is a product of its own, so that t
 # so many vectors more than are asked for, and at least so many. All of them, in float64, would take ten times as long.
 WIDE = packed_size(51)
 N_ITERATIONS, OVERSAMPLING, LEAST_BASIS = 3, 1.25, 500
+FAR = 1e6
 
 
 def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInnerProduct = "hs") -> Quadrics:
@@ -100,7 +101,9 @@ def add_feature_products(total: Tensor, block: Tensor, weights: Tensor | None = 
     The total is in float64. Wide features of float32 rows are multiplied in float32, a thousand rows or so at a time.
     """
     n_rows = max(1, BLOCK_NUMBERS // len(total))
-    dtype = block.dtype if len(total) > WIDE else torch.float64
+    # Fourth powers of what is farther away would leave the range of float32.
+    is_single = len(total) > WIDE and block.numel() > 0 and float(block.abs().max()) < FAR
+    dtype = block.dtype if is_single else torch.float64
     roots = block.new_ones(len(block), 1) if weights is None else weights.to(block).sqrt()[:, None]
     for part, root in zip(torch.split(block, n_rows), torch.split(roots, n_rows), strict=True):
         part, root = part.to(dtype), root.to(dtype)
@@ -162,6 +165,8 @@ def nearly_lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
         return lowest_eigenvectors(matrix, n_vectors)
     scale = float(matrix.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny))
     single = (matrix / scale).float()  # float32 has fewer exponents
+    if not single.isfinite().all():
+        raise FloatingPointError("products of the rows are not finite: some row is too far from the others to be squared twice")
     factor = _cholesky_factor(single)
     start = np.random.default_rng(0).standard_normal((len(matrix), n_kept), dtype=np.float32)
     basis = torch.from_numpy(start).to(matrix.device)

@@ -9,7 +9,6 @@ from typing import Any
 
 import geoopt
 import torch
-from geoopt.optim.mixin import OptimMixin
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
@@ -77,7 +76,7 @@ class InPlaceStiefel(CholeskyStiefel):
         return orthonormalize_(u.add_(x))
 
 
-class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no types
+class FrameAdam(Optimizer):
     """Adam on a Stiefel manifold, with second moments by quadric and by entry.
 
     geoopt's Adam divides a whole frame by one number, although axes of the data have different spreads. Torch's has a second
@@ -128,10 +127,11 @@ class FrameAdam(OptimMixin, Optimizer):  # type: ignore[misc]  # geoopt has no t
         manifold, state = frame.manifold, self.state[frame]
         gradient = manifold.egrad2rgrad(frame, frame.grad)
         mean = _RunningMean(state, decay, decay_of_squares)
-        by_quadric = mean.of_squares("squares_by_quadric", gradient.square().mean(dim=0))
-        relative = gradient.square() / by_quadric.clamp(min=TINY_GRADIENT**2)
-        by_entry = mean.of_squares("squares_by_entry", relative.mean(dim=1))
-        sizes = torch.outer(by_entry, by_quadric).sqrt_().add_(TINY_GRADIENT)
+        squares = gradient.square()
+        by_quadric = mean.of_squares("squares_by_quadric", squares.mean(dim=0))
+        in_units = squares @ by_quadric.clamp(min=TINY_GRADIENT**2).reciprocal()  # a sum over quadrics
+        by_entry = mean.of_squares("squares_by_entry", in_units / len(by_quadric))
+        sizes = torch.outer(by_quadric.sqrt(), by_entry.sqrt()).T.add_(TINY_GRADIENT)  # in memory as the frame
         step = mean.of_gradients(gradient).div_(sizes).mul_(-lr)
         frame.copy_(manifold.retr(frame, manifold.proju(frame, step)))
 

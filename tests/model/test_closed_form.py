@@ -220,3 +220,20 @@ def test_wide_products_in_float32_agree_with_those_in_float64():
     add_feature_products(double, rows, weights)
     assert not torch.equal(single, double)
     np.testing.assert_allclose(single / 300, double / 300, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small_is_wide")
+def test_rows_far_away_do_not_overflow_wide_products():
+    rows = torch.tensor(np.random.default_rng(0).normal(size=(300, 17)), dtype=torch.float32)
+    rows[0] *= 1e12
+    total = torch.zeros(packed_size(18), packed_size(18), dtype=torch.float64)
+    add_feature_products(total, rows)
+    assert total.isfinite().all()
+
+
+@pytest.mark.usefixtures("small_is_wide")
+def test_a_matrix_that_is_not_finite_is_an_error_and_no_endless_search():
+    matrix = torch.eye(200, dtype=torch.float64)
+    matrix[3, 3] = torch.nan
+    with pytest.raises(FloatingPointError, match="not finite"):
+        nearly_lowest_eigenvectors(matrix, 5)

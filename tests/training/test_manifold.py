@@ -234,12 +234,11 @@ def test_free_coefficients_have_the_adam_of_torch():
     np.testing.assert_allclose(trajectory(x, rest, gradients)[1], expected.detach(), rtol=1e-6)
 
 
-@given(run=runs(), power=st.integers(-3, 6))
+@given(run=runs(), power=st.integers(0, 6))
 def test_the_size_of_gradients_does_not_matter_to_frame_adam(run, power):
     x, rest, gradients = run
-    larger = [(10.0**power * a, 10.0**power * b) for a, b in gradients]
-    if x.shape[0] > x.shape[1]:  # a square frame of one column has no tangent vectors
-        np.testing.assert_allclose(trajectory(x, rest, larger)[0], trajectory(x, rest, gradients)[0], atol=1e-3)
+    large, larger = ([(size * a, size * b) for a, b in gradients] for size in (1e3, 10.0 ** (3 + power)))
+    np.testing.assert_allclose(trajectory(x, rest, larger)[0], trajectory(x, rest, large)[0], atol=1e-5)
 
 
 def test_a_quadric_of_small_gradients_moves_as_far_as_the_others():
