@@ -10,6 +10,7 @@ import torch
 
 from examples.benchmarks import _detection_cells as cells_module
 from examples.benchmarks import (
+    _rivals,
     certainty,
     cost,
     decisions,
@@ -19,10 +20,14 @@ from examples.benchmarks import (
     out_of_core,
     penalty_vs_manifold,
     speed,
+    widths,
 )
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.geometry.frames import orthonormality_error
+from pyod_quadric.geometry.packing import unpack
 from pyod_quadric.training.constraints import PenaltyConstraint
+from pyod_quadric.training.objective import mean_distance_and_gradient
+from pyod_quadric.training.starts import random_quadrics, spectral_quadrics
 
 
 def files(output, name):
@@ -121,19 +126,69 @@ def test_out_of_core(tmp_path, capsys):
     assert all(0 <= result["peak_bytes"] < results["limit"] for result in results["results"])
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of torch, to itself, where POGO is installed
 def test_penalty_vs_manifold(tmp_path, capsys):
     penalty_vs_manifold.main(tmp_path, fast=True)
     results = files(tmp_path, "penalty_vs_manifold")
-    assert "| random, sgd |" in capsys.readouterr().out
-    assert len(results["records"]) == 16
-    for record in results["records"]:
-        assert record["n_runs"] == 2
-        assert 0.5 < record["roc_auc"] <= 1
-        assert all(
-            0 < number < math.inf for number in numbers([record["held_out"], record["ms_per_step"], record["projected"]])
-        )
-        assert record["error"] < 1e-5 or record["constraint"] == "penalty"
-    assert all(math.isfinite(number) for number in numbers(results["ratios"]))
+    assert "| manifold, Adam |" in capsys.readouterr().out
+    assert len(results["records"]) == 6
+    for entries in results["records"].values():
+        assert all(0 < number < math.inf for entry in entries.values() for number in entry["losses"])
+        assert all(entries[name]["error"] < 1e-5 for name in penalty_vs_manifold.FEASIBLE)
+        assert entries["penalty, SGD"]["error"] > 1e-5
+        start = {entry["losses"][0] for entry in entries.values()}
+        assert len(start) == 1  # all methods start alike
+
+
+def test_quadrics_of_spheres_have_no_loss_at_the_known_optimum():
+    points = penalty_vs_manifold.in_working_coordinates(penalty_vs_manifold.product_of_spheres(3, 2), 6, seed=0)
+    quadrics = spectral_quadrics([points.fitted], 3).to(dtype=torch.float32)
+    assert penalty_vs_manifold.mean_d2(points.held_out, quadrics) < 1e-5
+    assert points.test.roc_auc(lambda rows: second_order_distance(rows, quadrics).mean(dim=1)) > 0.99
+
+
+@pytest.mark.parametrize("kind", [_rivals.ExactPenalty, _rivals.Landing])
+def test_a_rival_has_the_gradient_that_its_formula_gives(kind):
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(50, 4, generator=generator, dtype=torch.float64)
+    constraint = kind(random_quadrics(3, 4, generator, torch.float64))
+    constraint.frame.mul_(1.1)  # off the manifold
+    frame = constraint.frame.clone().requires_grad_()
+    products = frame @ frame.T
+    is_exact = kind is _rivals.ExactPenalty
+    inside = (1.5 * torch.eye(3) - products / 2) @ frame if is_exact else frame
+    quadrics = Quadrics(unpack(inside), constraint.rest[:, :-1], constraint.rest[:, -1])
+    loss = second_order_distance(points, quadrics).sum(dim=1).mean()
+    penalty = (products - torch.eye(3)).square().sum()
+    (gradient,) = torch.autograd.grad(loss, frame, retain_graph=True)
+    if is_exact:
+        expected = gradient + torch.autograd.grad(penalty, frame)[0]
+    else:
+        skew = frame.T @ gradient - gradient.T @ frame
+        expected = frame @ skew + torch.autograd.grad(penalty, frame)[0] / 4
+    constraint.set_gradient(mean_distance_and_gradient(points, *constraint.parts())[1])
+    torch.testing.assert_close(constraint.frame_parameter.grad, expected.detach())
+
+
+@pytest.mark.parametrize("name", ["manifold, Adam", "geoopt, Adam", "Muon, retracted", "landing, SGD", "exact penalty, Adam"])
+def test_every_rival_comes_down(name):
+    points = penalty_vs_manifold.in_working_coordinates(penalty_vs_manifold.product_of_spheres(2, 2), 4, seed=0)
+    case = penalty_vs_manifold.Case("circles", lambda seed: points, 2, "random")
+    run = penalty_vs_manifold.run(case, penalty_vs_manifold.METHODS[name], 0.03, seed=0, n_steps=100)
+    assert run.losses[-1] < run.losses[0] / 2
+    assert run.gradient_norm > 0
+
+
+def test_widths_go_on_from_their_cells(tmp_path, capsys, monkeypatch):
+    widths.main(tmp_path, fast=True)
+    results = files(tmp_path, "widths")
+    assert "| Q-BASE |" in capsys.readouterr().out
+    (entries,) = results["results"].values()
+    assert entries["default"]["mean"] > 0.9
+    assert all(entry["held_out_loss"] for name, entry in entries.items() if name.endswith("random start"))
+    monkeypatch.setattr(widths, "measure", None)
+    widths.main(tmp_path, fast=True)
+    assert files(tmp_path, "widths") == results
 
 
 def test_detection_goes_on_from_its_cells(tmp_path, capsys, monkeypatch):

@@ -12,7 +12,7 @@ goes on from what is in its output folder.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ class Size(NamedTuple):
     n_rows_seen: int  # in training, a row in each epoch counted anew
 
 
-FULL = Size(widths=(50, 100, 200, None), closed=(50, 100), n_quadrics=200, n_rows_seen=400_000)
+FULL = Size(widths=(100, 200, None), closed=(50, 100), n_quadrics=100, n_rows_seen=320_000)
 FAST = Size(widths=(3, None), closed=(3,), n_quadrics=4, n_rows_seen=2000)
 BATCH_SIZE = 256
 RATES = {"penalty": 0.03, "stiefel": 0.03}  # of Adam
@@ -94,7 +94,7 @@ def contestants(size: Size, n: int, d: int) -> dict[str, Any]:
         "PCA": principal_distance,
         "KNN, all rows": nearest_neighbours,
     }
-    for k, score in product(size.closed, ("mean_distance", "quadrics", "combined")):
+    for k, score in product(size.closed, ("mean_distance", "combined")):
         found[f"closed form, k = {k}, {score}"] = QuadricDetector(n_components=k, score_function=score)
     common = {"n_quadrics": size.n_quadrics, "epoch_num": epochs, "optimizer_name": "adam", "batch_size": BATCH_SIZE}
     options = {"training_options": {"validation_fraction": VALIDATION}}
@@ -111,7 +111,7 @@ def contestants(size: Size, n: int, d: int) -> dict[str, Any]:
         )
     for variant, name in (("full", "Q-FULL"), ("base", "Q-BASE"), ("sub", "Q-SUB")):
         rate = {"lr": 0.001} if variant == "base" else {}  # squares diverge at the rate of the others
-        m = min(size.n_quadrics // 2, 30) if variant == "sub" else size.n_quadrics // 2
+        m = 3 * size.n_quadrics // 10 if variant == "sub" else size.n_quadrics
         found[name] = QuadricDetector.from_paper(
             variant, n_quadrics=m, epoch_num=epochs, batch_size=BATCH_SIZE, n_folds=None, **rate
         )
@@ -192,13 +192,15 @@ def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
     return figure
 
 
-def main(output: Path, data: Path = Path("../shared/data"), fast: bool = False) -> dict[str, Any]:
+def main(
+    output: Path, data: Path = Path("../shared/data"), fast: bool = False, sets: Sequence[str] = tuple(SETS)
+) -> dict[str, Any]:
     """Measure, print the tables, write ``widths.json`` and ``widths.png``, and return the results."""
-    size, sets = (FAST, FAST_SETS) if fast else (FULL, SETS)
+    size, loaders = (FAST, FAST_SETS) if fast else (FULL, {name: SETS[name] for name in sets})
     output.mkdir(parents=True, exist_ok=True)
     path = output / "widths_cells.json"
     results: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-    for title, load in reversed(sets.items()):
+    for title, load in loaders.items():
         split, entries = load(data), results.setdefault(title, {})
         for name, contestant in contestants(size, *split.training.shape).items():
             if name not in entries:
@@ -212,4 +214,6 @@ def main(output: Path, data: Path = Path("../shared/data"), fast: bool = False) 
 
 
 if __name__ == "__main__":
-    main(**vars(argument_parser(__doc__, data=True, seeds=None).parse_args()))
+    parser = argument_parser(__doc__, data=True, seeds=None)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="which sets")
+    main(**vars(parser.parse_args()))

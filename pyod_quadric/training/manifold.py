@@ -4,6 +4,7 @@ See :mod:`pyod_quadric.geometry.frames` for the products. This module is importe
 importing geoopt takes time.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch.optim import Optimizer
 from pyod_quadric.geometry.frames import orthonormalize_, polar
 
 TINY_GRADIENT = 1e-8  # as in torch's Adam: gradients below it count as none
+# How far a quadric's matrix moves in a step of FrameAdam, in units of the learning rate. The more entries a unit vector has,
+# the smaller they are, while b and c stay as they are; so steps of one size in all of them are too long for a wide frame.
+LENGTH_OF_STEP = 10.0
 
 
 class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt has no types
@@ -82,8 +86,8 @@ class FrameAdam(Optimizer):
     geoopt's Adam divides a whole frame by one number, although axes of the data have different spreads. Torch's has a second
     moment for each entry of each quadric. Here those are products of one for each quadric, over all entries, and one for each
     packed entry, over all quadrics in units of the former, much as in Adafactor (Shazeer and Stern, 2018): m + F numbers
-    instead of F m, of Riemannian gradients. The free coefficients have torch's Adam. With all of them, entries move by about
-    ``lr`` in a step.
+    instead of F m, of Riemannian gradients. A quadric's packed matrix, a unit vector, moves by at most about ``10 lr`` in a
+    step, whatever its size. The free coefficients have torch's Adam, by which each of them moves by about ``lr``.
 
     The momentum is a sum of Riemannian gradients at earlier points; divided, it is projected to the tangent space.
 
@@ -132,7 +136,7 @@ class FrameAdam(Optimizer):
         in_units = squares @ by_quadric.clamp(min=TINY_GRADIENT**2).reciprocal()  # a sum over quadrics
         by_entry = mean.of_squares("squares_by_entry", in_units / len(by_quadric))
         sizes = torch.outer(by_quadric.sqrt(), by_entry.sqrt()).T.add_(TINY_GRADIENT)  # in memory as the frame
-        step = mean.of_gradients(gradient).div_(sizes).mul_(-lr)
+        step = mean.of_gradients(gradient).div_(sizes).mul_(-lr * LENGTH_OF_STEP / math.sqrt(len(frame)))
         frame.copy_(manifold.retr(frame, manifold.proju(frame, step)))
 
     def _move_freely(self, rest: Parameter, lr: float, decay: float, decay_of_squares: float) -> None:

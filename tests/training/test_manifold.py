@@ -216,7 +216,7 @@ def test_without_memory_frame_adam_is_a_step_of_the_gradient_over_its_sizes(run)
     by_quadric = (riemannian**2).mean(axis=0)
     by_entry = (riemannian**2 / np.maximum(by_quadric, 1e-16)).mean(axis=1)
     sizes = np.sqrt(np.outer(by_entry, by_quadric))
-    step = SLOW.proju(x, torch.tensor(-0.1 * riemannian / (sizes + 1e-8)))
+    step = SLOW.proju(x, torch.tensor(-0.1 * 10 / np.sqrt(len(x)) * riemannian / (sizes + 1e-8)))
     frame, free = trajectory(x, rest, gradients[:1], betas=(0.0, 0.0))
     np.testing.assert_allclose(frame, SLOW.retr(x, step), atol=1e-6)
     np.testing.assert_allclose(free, rest - 0.1 * by_rest / (by_rest.abs() + 1e-8), rtol=1e-9, atol=1e-9)
@@ -249,6 +249,15 @@ def test_a_quadric_of_small_gradients_moves_as_far_as_the_others():
     frame, _ = trajectory(x, torch.zeros(3, 1).double(), [(gradient, torch.zeros(3, 1).double())], lr=0.01)
     moved = (frame - x).norm(dim=0)
     assert float(moved.min() / moved.max()) > 0.8
+
+
+@pytest.mark.parametrize("n_entries", [30, 300, 3000])
+def test_a_step_of_frame_adam_is_as_long_in_a_wide_frame_as_in_a_narrow_one(n_entries):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linalg.qr(torch.randn(n_entries, 3, generator=generator, dtype=torch.float64)).Q
+    gradient = torch.randn(n_entries, 3, generator=generator, dtype=torch.float64)
+    frame, _ = trajectory(x, torch.zeros(3, 1).double(), [(gradient, torch.zeros(3, 1).double())], lr=1e-4)
+    np.testing.assert_allclose((frame - x).norm(dim=0), 10 * 1e-4, rtol=0.2)
 
 
 def test_float32_frames_stay_orthonormal_under_frame_adam():
