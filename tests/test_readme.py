@@ -1,4 +1,4 @@
-"""The code in the README runs, and its commands are those that CI runs."""
+"""The code in the README and in the documentation runs, and the commands are those that CI runs."""
 
 import re
 import shlex
@@ -14,14 +14,29 @@ from pyod_quadric.cli.parser import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("code", [code for language, code in BLOCKS if language == "python"])
-def test_python_blocks_run(code):
-    namespace: dict = {}
-    exec(code, namespace)  # the README is ours
-    assert "scores" in namespace
+def blocks(page):
+    """Return the language and the code of each block of a page."""
+    return re.findall(r"```(\w+)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+BLOCKS = blocks(ROOT / "README.md")
+PYTHON = [
+    pytest.param(code, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, (language, code) in enumerate(blocks(page))
+    if language == "python"
+]
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_python_blocks_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {"__name__": "page"}
+    exec(code, namespace)  # the pages are ours
+    assert namespace.keys() - {"__name__", "__builtins__"}
 
 
 def test_ci_runs_the_readme_test_command():
