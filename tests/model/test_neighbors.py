@@ -101,3 +101,11 @@ def test_a_cluster_whose_rows_count_less_is_still_near():
     found = _are_many(points, usual)
     assert found[:60].float().mean() > 0.9
     assert not found[-1]
+
+
+def test_neighbours_are_found_along_the_first_axes_and_measured_along_all(monkeypatch):
+    monkeypatch.setattr(neighbors, "SEARCHED_AXES", 1)
+    identity = WorkingCoordinates(torch.zeros(2), torch.eye(2))
+    rows = torch.tensor([[0.0, 5.0], [0.1, 5.0], [0.2, 5.0], [9.0, 0.0], [9.1, 0.0], [9.2, 0.0]])
+    kept = Neighbors(identity, rows, weight=1.0)
+    torch.testing.assert_close(kept.scores(torch.tensor([[0.1, 0.0]])), torch.tensor([25.0 + 0.02 / 3]))
