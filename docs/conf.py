@@ -1,0 +1,28 @@
+"""Settings of the documentation; ``tox -e docs`` builds it."""
+
+from importlib.metadata import version as installed_version
+
+project = "pyod-quadric"
+author = "The pyod-quadric developers"
+version = release = installed_version("pyod-quadric")
+copyright = author
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "proposals"]
+suppress_warnings = ["myst.xref_missing"]
+
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings say it
+add_module_names = False
+
+html_theme = "furo"
+html_title = "pyod-quadric"
+html_static_path: list[str] = []
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b5c8f", "color-brand-content": "#0b5c8f"},
+    "dark_css_variables": {"color-brand-primary": "#56b4e9", "color-brand-content": "#56b4e9"},
+}
