@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import geoopt
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from pyod_quadric.geometry.frames import orthonormality_error
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import fit_working_coordinates
 from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
+from pyod_quadric.training.riemannian import geoopt
 from pyod_quadric.training.starts import random_quadrics
 
 TARGET = 1e-5
