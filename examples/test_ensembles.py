@@ -31,6 +31,8 @@ def test_ensemble_example_with_files(tmp_path):
     means = ensemble_example.main(data=tmp_path, quiet=True)
     assert list(means) == ["Classical"]
     assert means["Classical"]["average"] > 0.8
+    with pytest.raises(SystemExit, match=rf"no file adbench/<group>/<set>.npz in the folder {folder}"):
+        ensemble_example.main(data=folder, quiet=True)
 
 
 @pytest.mark.filterwarnings("ignore:y should not be presented in unsupervised learning", r"ignore:(?s).*silent.*are not used")

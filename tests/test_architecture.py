@@ -117,6 +117,21 @@ def test_packages_are_imported_when_they_are_needed():
     assert done.stdout == "4\n", done.stderr
 
 
+def test_public_names_come_without_warnings_and_without_geoopt():
+    lines = [
+        "import sys, pyod_quadric",
+        "names = set(pyod_quadric.__all__) - {'CholeskyStiefel'}",  # which is a manifold of geoopt's
+        "found = {name: getattr(pyod_quadric, name) for name in names}",
+        "rows = [[i % 7, i % 5, (i * i) % 11] for i in range(60)]",
+        "for parameters in ({}, {'epoch_num': 2, 'constraint': 'penalty'}):",
+        "    found['QuadricDetector'](**parameters).fit(rows).decision_function(rows)",
+        "assert 'geoopt' not in sys.modules",
+    ]
+    command = [sys.executable, "-W", "error", "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_type_checkers_see_the_public_names():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]

@@ -24,7 +24,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint atomically, keeping the one before."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    content = buffer.getbuffer()
+    content = buffer.getvalue()  # a view would keep the buffer from being freed in a cycle, as Python 3.13 says out loud
     head = MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n"
     sound = path.exists() and _is_sound(path)  # a damaged file must not take the place of a sound one
     write_atomically(path, [head, content], keep=_previous(path) if sound else None)

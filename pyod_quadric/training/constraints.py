@@ -154,20 +154,18 @@ class StiefelConstraint(Constraint):
     """
 
     def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: Any = None) -> None:
-        # Here and not above, since it takes time and most fits need no manifold.
-        import geoopt
-
+        # Here and not above, since geoopt takes time and most fits need no manifold.
         from pyod_quadric.training.manifold import InPlaceStiefel
+        from pyod_quadric.training.riemannian import on_manifold
 
         super().__init__(quadrics, inner_product)
         # geoopt's frames have orthonormal columns: the transposed view of the same memory.
-        self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or InPlaceStiefel(), requires_grad=False)
+        self._parameter = on_manifold(self.frame.T, manifold or InPlaceStiefel())
 
     @property
     def frame_parameter(self) -> Parameter:
         """The frame as a point of the manifold, (F, m)."""
-        parameter: Parameter = self._parameter
-        return parameter
+        return self._parameter
 
     def oriented(self, frame: Tensor) -> Tensor:
         """Transpose it."""
@@ -175,17 +173,12 @@ class StiefelConstraint(Constraint):
 
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
         """Return geoopt's RiemannianSGD, or an Adam for frames; see :class:`pyod_quadric.training.manifold.FrameAdam`."""
-        import geoopt
-
         from pyod_quadric.training.manifold import FrameAdam
+        from pyod_quadric.training.riemannian import riemannian_sgd
 
-        parameters = self.parameters()
-        optimizer: Optimizer
         if name == "adam":
-            optimizer = FrameAdam(parameters, lr=lr, betas=(momentum, 0.999))
-        else:
-            optimizer = geoopt.optim.RiemannianSGD(parameters, lr=lr, momentum=momentum)
-        return optimizer
+            return FrameAdam(self.parameters(), lr=lr, betas=(momentum, 0.999))
+        return riemannian_sgd(self.parameters(), lr, momentum)
 
     def penalize(self, by_frame: Tensor) -> None:
         """Add nothing: the manifold holds the constraint."""

@@ -1,5 +1,8 @@
 """A checkpoint is whole or not there, and damage is noticed."""
 
+import gc
+import sys
+
 import pytest
 import torch
 
@@ -78,3 +81,22 @@ def test_a_damaged_file_never_takes_the_place_of_a_sound_one(path):
     assert read_checkpoint(path)["number"] == 3
     path.unlink()
     assert read_checkpoint(path)["number"] == 1
+
+
+def test_garbage_of_a_write_that_failed_can_be_collected(tmp_path, monkeypatch):
+    """Python 3.13 complains of a buffer in a cycle of garbage that something still looks into."""
+    complaints = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+
+    def fail():
+        try:
+            write_checkpoint(tmp_path / "no folder" / "run.ckpt", state(1))
+        except OSError as error:
+            return [error]  # whose traceback holds this frame
+        raise AssertionError
+
+    kept = fail()
+    kept.append(kept)
+    del kept
+    gc.collect()
+    assert not complaints
