@@ -28,6 +28,7 @@ from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
 from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, posterior_of
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
+from pyod_quadric.model.pickled import from_plain, to_plain
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
 from pyod_quadric.parallel.devices import device_of
 from pyod_quadric.parallel.ranks import on_first_rank
@@ -708,7 +709,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in UNSAVED}
+        return to_plain({name: value for name, value in state.items() if name not in UNSAVED})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(from_plain(state))
 
     @contextmanager
     def _unless_it_fails(self) -> Iterator[None]:
