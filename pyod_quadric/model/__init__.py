@@ -22,6 +22,8 @@
     the fitted score as a torch module and as an ONNX graph
 ``saved``
     fitted detectors as files without code
+``folder``
+    fitted detectors as folders of a model hub
 ``pickled``
     fitted detectors in plain types, for pickle, joblib and skops
 """
