@@ -26,8 +26,10 @@ from pyod_quadric.fitting.fit import fit_model
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
 from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, posterior_of
+from pyod_quadric.model.folder import model_file, save_folder
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
+from pyod_quadric.model.pickled import from_plain, to_plain
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
 from pyod_quadric.parallel.devices import device_of
 from pyod_quadric.parallel.ranks import on_first_rank
@@ -616,14 +618,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> bool((loaded.decision_function(rows) == detector.decision_function(rows)).all())
         True
         """
-        check_is_fitted(self, "model_")
-        Parameters.silent(**self.get_params(deep=False))  # raises where a loaded detector could not be fitted again
-        stream: Reservoir | None = getattr(self, "_stream", None)
-        if sample and stream is None:
-            stream = self._continued_stream()
-        here = {"device": "cpu" if self.device == "cpu" else None, **self._without_checkpoint()}
-        state = self._state(None if sample is False else stream)
-        write_atomically(Path(path), [to_bytes(state, self.get_params(deep=False) | here)])
+        write_atomically(Path(path), [to_bytes(*self._saved(sample))])
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -639,6 +634,43 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             return cls._from_state(*from_content(read_container(path)))
         except ValueError as error:
             raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+    def save_pretrained(self, folder: str | PathLike[str]) -> None:
+        """Write the fitted detector as a folder for a model hub: the file of :meth:`save`, a configuration, and a model card.
+
+        ``model.safetensors`` has everything, without the sample of a stream; ``config.json`` says what is in it; ``README.md``
+        is a model card with front matter, with the figures of the fit and gaps for what only you know. It is not written where
+        there is one. Nothing is uploaded: ``huggingface_hub.upload_folder`` does that.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> detector = QuadricDetector().fit(np.random.default_rng(0).normal(size=(100, 3)))
+        >>> with TemporaryDirectory() as folder:
+        ...     detector.save_pretrained(folder)
+        ...     files = sorted(path.name for path in Path(folder).iterdir())
+        ...     loaded = QuadricDetector.from_pretrained(folder)
+        >>> files, loaded.n_features_in_
+        (['README.md', 'config.json', 'model.safetensors'], 3)
+        """
+        save_folder(folder, *self._saved(sample=False), detector=type(self).__name__)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | PathLike[str]) -> Self:
+        """Read a detector from a local folder that :meth:`save_pretrained` has written; nothing in it is run.
+
+        Parameters
+        ----------
+        folder : path
+            For a model on a hub, what ``huggingface_hub.snapshot_download("OWNER/NAME")`` returns.
+        """
+        return cls.load(model_file(folder))
 
     def to_module(self, *, p_values: bool = False) -> ScoreModule:
         """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
@@ -708,7 +740,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in UNSAVED}
+        return to_plain({name: value for name, value in state.items() if name not in UNSAVED})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(from_plain(state))
 
     @contextmanager
     def _unless_it_fails(self) -> Iterator[None]:
@@ -738,6 +773,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._set_n_classes(None)
         self._process_decision_scores()
+
+    def _saved(self, sample: bool | None) -> tuple[FittedState, dict[str, Any]]:
+        """Return what a file holds: the fitted state, and the parameters without what belongs to this machine."""
+        check_is_fitted(self, "model_")
+        Parameters.silent(**self.get_params(deep=False))  # raises where a loaded detector could not be fitted again
+        stream: Reservoir | None = getattr(self, "_stream", None)
+        if sample and stream is None:
+            stream = self._continued_stream()
+        here = {"device": "cpu" if self.device == "cpu" else None, **self._without_checkpoint()}
+        return self._state(None if sample is False else stream), self.get_params(deep=False) | here
 
     def _state(self, stream: Reservoir | None) -> FittedState:
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None

@@ -294,3 +294,16 @@ def test_cost_expects_a_power_of_the_rows():
     earlier = [cost.Timing("", n, 2, fit_seconds=n**2 / 1e6, score_seconds=1.0) for n in (1000, 2000)]
     assert cost.expected(earlier, 8000) == pytest.approx((64, 1))
     assert cost.expected(earlier[:1], 8000) == pytest.approx((8, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+def test_start(capsys):
+    pytest.importorskip("onnxruntime")
+    from examples.benchmarks import start
+
+    costs = start.main(n_rows=200, n_features=4, repetitions=1)  # both ways give the detector's score, or it raises
+    assert costs.keys() == start.WAYS.keys()
+    assert all(cost.seconds > 0 for cost in costs.values())
+    assert costs["NumPy alone"].megabytes < costs["onnxruntime"].megabytes < costs["load, decision_function"].megabytes
+    assert "| onnxruntime |" in capsys.readouterr().out

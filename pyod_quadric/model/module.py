@@ -160,7 +160,12 @@ class ScoreModule(nn.Module):
         gradient_norms = 2 * norms
         if self.distance == "first_order":
             return ratio(values.abs(), gradient_norms)
-        return second_order_from(values, gradient_norms, self.hs_norms)
+        return second_order_from(values, gradient_norms, self.hs_norms, _hypot)
+
+
+def _hypot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the root of the sum of squares, which do not overflow here; ONNX has no hypot, and users export by torch alone."""
+    return (a * a + b * b).sqrt()
 
 
 def _bounded(numbers: Tensor, bound: float) -> Tensor:
@@ -190,11 +195,8 @@ def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype
     """
     if find_spec("onnxscript") is None or find_spec("onnx") is None:
         raise ImportError("ONNX graphs are written with onnx and onnxscript: pip install 'pyod-quadric[onnx]'")
-    # ONNX has no hypot. Coordinates are bounded (see above) so that squares do not overflow.
-    decompositions = torch.export.default_decompositions()
-    decompositions[torch.ops.aten.hypot.default] = lambda a, b: (a * a + b * b).sqrt()
     program = torch.onnx.export(
-        exported(module, dtype).run_decompositions(decompositions),
+        exported(module, dtype),
         input_names=[INPUT_NAME],
         output_names=list(OUTPUT_NAMES[: 1 if module.knots is None else 2]),
         opset_version=OPSET,
