@@ -4,7 +4,7 @@ FAILED = 1  # the job: files, data, training
 USAGE = 2  # the command line itself, as argparse has it
 INTERRUPTED = 130  # as shells say it of SIGINT
 BROKEN_PIPE = 141  # and of SIGPIPE
-TERMINATED = 143  # and of SIGTERM
+SIGNALLED = 128  # and, with the number of the signal added, of any other
 # What the library says to those who write Python, and what is typed instead.
 FLAGS = {
     "columns=...": "--columns",

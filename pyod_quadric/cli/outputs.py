@@ -26,6 +26,8 @@ def check_output(path: str, force: bool, inputs: tuple[str, ...] = (), suffixes:
     if target.is_dir():
         raise CommandError(f"{path} cannot be written: it is a folder")
     if target.exists():
+        if not target.is_file():
+            raise CommandError(f"{path} cannot be written: it is a device or a pipe, and no file")
         if any(Path(other).exists() and target.samefile(other) for other in inputs):
             raise CommandError(f"{path} is an input of this command, and is not overwritten")
         if not force:

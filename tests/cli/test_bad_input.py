@@ -1,5 +1,7 @@
 """Whatever is wrong, a command says so in one line, exits with 1 or 2, and writes nothing."""
 
+import errno
+import os
 import shlex
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 from pyod_quadric import QuadricDetector
 from pyod_quadric.cli.main import main
 from pyod_quadric.storage.container import with_checksum
+from tests.support.disks import limited_size
 
 # What is done with rows in a file: every command that takes them. The models are of three features, a, b and c.
 COMMANDS = {
@@ -175,6 +178,30 @@ def test_outputs(refused, folder, command, name):
     target.mkdir()
     assert f"{name} cannot be written: it is a folder" in refused(command.format(f"{name} --force"))
     target.rmdir()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes as POSIX has them")
+@pytest.mark.parametrize(("command", "name"), WITH_OUTPUT.values(), ids=WITH_OUTPUT)
+def test_outputs_are_files(refused, folder, command, name):
+    os.mkfifo(folder / name)
+    assert f"{name} cannot be written: it is a device or a pipe, and no file" in refused(command.format(f"{name} --force"))
+    assert (folder / name).is_fifo()
+    (folder / name).unlink()
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.npy", "scores.parquet"])
+def test_a_full_disk_is_named(refused, folder, name):
+    with limited_size(folder, 300):
+        message = refused(f"score model rows.npy -o {name}")
+    assert f"error: {name}: File too large; it could not be written" in message
+
+
+def test_a_full_disk_behind_the_standard_output_is_named(refused, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys.stdout, "write", full)
+    assert "error: the standard output: No space left on device" in refused("score model rows.npy")
 
 
 def test_outputs_are_not_inputs(refused, folder):

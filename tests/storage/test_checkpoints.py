@@ -78,3 +78,15 @@ def test_a_damaged_file_never_takes_the_place_of_a_sound_one(path):
     assert read_checkpoint(path)["number"] == 3
     path.unlink()
     assert read_checkpoint(path)["number"] == 1
+
+
+def test_the_one_before_is_beside_the_file_that_a_link_leads_to(path, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "target"
+    path.symlink_to(target)
+    for number in (1, 2):
+        write_checkpoint(path, state(number))
+    assert sorted(file.name for file in target.parent.iterdir()) == ["target", "target.previous"]
+    target.write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="going on from target.previous"):
+        assert read_checkpoint(path)["number"] == 1
