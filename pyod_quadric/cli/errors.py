@@ -9,7 +9,10 @@ SIGNALLED = 128  # and, with the number of the signal added, of any other
 FLAGS = {
     "columns=...": "--columns",
     "drop=...": "--drop",
+    "drop=": "--drop ",
+    "columns=": "--columns ",
     "label_column=...": "--label-column",
+    "id_column=...": "--id-column",
     "array=...": "--array",
     "header=False": "--no-header",
     "remove or impute it": "--on-nan decides about such rows",
