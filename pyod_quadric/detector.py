@@ -195,6 +195,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         beside those that it writes down itself.
     n_features_in_, feature_names_in_
         scikit-learn's.
+    list_column_ : str
+        The column of lists that held the rows, if a column of a file did. In other files it is found by this name.
 
     Examples
     --------
@@ -787,7 +789,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _state(self, stream: Reservoir | None) -> FittedState:
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         fitted = {name: getattr(self, attribute) for name, attribute in ATTRIBUTES.items()}
-        return FittedState(**fitted, feature_names=names, stream=stream)
+        return FittedState(**fitted, feature_names=names, list_column=getattr(self, "list_column_", None), stream=stream)
 
     @classmethod
     def _from_state(cls, state: FittedState, parameters: dict[str, Any]) -> Self:
@@ -806,6 +808,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         detector.n_features_in_ = len(state.model.coordinates.mean)
         if state.feature_names is not None:
             detector.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        if state.list_column is not None:
+            detector.list_column_ = state.list_column
         if state.stream is not None:
             detector._stream = state.stream
         return detector
@@ -872,10 +876,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         dtype = getattr(X, "dtype", None)
         small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4  # float16, too, as in files
         types = [np.float32] if small else [np.float64, np.float32]
+        if reset:
+            self.__dict__.pop("list_column_", None)
         if not is_large(X):
             return rows_of(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
         known = None if reset else getattr(self, "feature_names_in_", None)
-        rows = large_rows(X, None if known is None else list(known))  # scikit-learn would look at all of them at once
+        # scikit-learn would look at all of them at once.
+        rows = large_rows(X, None if known is None else list(known), getattr(self, "list_column_", None))
         if rows.n_rows < least:
             raise ValueError(f"at least {least} rows are needed, got {rows.n_rows}")
         if reset:
@@ -883,6 +890,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             self.n_features_in_ = rows.n_features
             if rows.names is not None:
                 self.feature_names_in_ = np.array(rows.names, dtype=object)
+            if rows.list_column is not None:
+                self.list_column_ = rows.list_column
         elif rows.n_features != self.n_features_in_:
             raise ValueError(f"rows must have {self.n_features_in_} features, as those of the fit, got {rows.n_features}")
         return rows

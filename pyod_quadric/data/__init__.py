@@ -10,8 +10,12 @@
     the door to pyarrow
 ``parquet``
     ``.parquet`` files
+``text``
+    rows as lines, in files and on the standard input
 ``delimited``
-    ``.csv`` and ``.tsv`` files, and the standard input
+    ``.csv`` and ``.tsv`` files
+``json_lines``
+    ``.jsonl`` and ``.ndjson`` files
 ``files``
     from paths to sources, whatever the kind of file
 ``rows``

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
+from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.files import open_rows
 from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape, no_rows, not_finite, rechunked
 from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, process_rank
@@ -33,6 +34,8 @@ class Rows(ABC):
     dtype : torch.dtype
     names : list of str or None
         Of the columns, if they have any.
+    list_column : str or None
+        The column of lists that holds the rows, if one does.
     decodes_groups : bool
         Whether rows here and there cost as much as the whole groups of rows around them.
     """
@@ -41,6 +44,7 @@ class Rows(ABC):
     n_features: int
     dtype: torch.dtype
     names: list[str] | None = None
+    list_column: str | None = None
     decodes_groups = False
     _is_normalized = False
     _scales: Tensor | None = None
@@ -97,7 +101,7 @@ class ArrayRows(Rows):
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
-        self.names, self.decodes_groups = source.names, source.decodes_groups
+        self.names, self.list_column, self.decodes_groups = source.names, source.list_column, source.decodes_groups
         self.n_rows, self.n_features = source.shape
         if self.n_rows == 0:
             raise no_rows(source.origin)
@@ -224,7 +228,7 @@ def shares(n_rows: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n_rows))
 
 
-def rows_of(source: Any, names: list[str] | None = None) -> Rows:
+def rows_of(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
     """Return the rows of anything that has rows.
 
     Parameters
@@ -234,6 +238,8 @@ def rows_of(source: Any, names: list[str] | None = None) -> Rows:
         gone through again in the same order.
     names : list of str, optional
         The features that a model was fitted to: the columns to take from files that have names, in this order.
+    list_column : str, optional
+        The column of lists that a model was fitted to, to be taken from files that have it.
 
     Examples
     --------
@@ -247,7 +253,7 @@ def rows_of(source: Any, names: list[str] | None = None) -> Rows:
     if isinstance(source, Tensor):
         return TensorRows(source)
     if _are_paths(source):
-        return ArrayRows(open_rows(source, wanted=names))
+        return ArrayRows(open_rows(source, Choice(list_column=list_column), wanted=names))
     if isinstance(source, RowSource):
         if names is not None and source.names is not None and source.names != names:
             raise ValueError(f"the columns must be {', '.join(names)}, in this order, got {', '.join(source.names)}")
@@ -260,9 +266,9 @@ def is_large(source: object) -> bool:
     return isinstance(source, np.memmap | RowSource | Rows) or _are_paths(source) or _is_loader(source)
 
 
-def large_rows(source: Any, names: list[str] | None = None) -> Rows:
-    """Return the rows of what is large; ``names`` are those of a model, if it knows them."""
-    return rows_of(source, names)
+def large_rows(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
+    """Return the rows of what is large; the names, or the column of lists, are those of a model, if it knows them."""
+    return rows_of(source, names, list_column)
 
 
 def _are_paths(source: object) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyod_quadric.allowed import Flag, Number, Whole, Words
+from pyod_quadric.allowed import Flag, Number, Text, Whole, Words
 from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.model import HISTORY_NAMES, MOST_SCORE, Model
@@ -43,6 +43,8 @@ class FittedState:
         One entry an epoch, NaN for what was not measured.
     versions : dict of str
     feature_names : list of str, optional
+    list_column : str, optional
+        The column of lists that held the rows.
     stream : Reservoir, optional
         The sample of a stream, so that it can go on.
     """
@@ -58,6 +60,7 @@ class FittedState:
     versions: dict[str, str]
     groups: NDArray[np.int64] | None = None
     feature_names: list[str] | None = None
+    list_column: str | None = None
     stream: Reservoir | None = None
 
 
@@ -118,6 +121,7 @@ LAYOUT: Layout = {
     **{f"history.{name}": Array(("epochs",), EXACT, finite=False, empty=True) for name in HISTORY_NAMES},
     "versions": Texts(dict),
     "feature_names": Texts(list),
+    "list_column": Text(),
     "stream.rows": Array(("sample", "d")),
     "stream.groups": Array(("sample",), (torch.int64,)),
     **{f"stream.{name}": Whole(0, MOST_COUNT) for name in ("seed", "capacity", "n_seen", "n_used", "window")},
@@ -126,7 +130,7 @@ LAYOUT: Layout = {
 # What is there together or not at all.
 OPTIONAL = (
     *("model.quadrics", "model.quadric_weights", "model.linear_part", "model.norms", "model.neighbors", "model.scales"),
-    *("groups", "feature_names", "stream", "stream.window", "stream.groups", "init"),
+    *("groups", "feature_names", "list_column", "stream", "stream.window", "stream.groups", "init"),
 )
 AS_NUMPY = ("decision_scores", "row_weights", "groups", "stream.rows", "stream.groups")
 

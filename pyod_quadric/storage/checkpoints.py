@@ -7,6 +7,7 @@ Reading executes no code: torch loads tensors and plain containers only.
 
 import hashlib
 import io
+import os
 import pickle
 import warnings
 from pathlib import Path
@@ -26,8 +27,8 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     torch.save(state, buffer)
     content = buffer.getvalue()  # a view would keep the buffer from being freed in a cycle, as Python 3.13 says out loud
     head = MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n"
-    sound = path.exists() and _is_sound(path)  # a damaged file must not take the place of a sound one
-    write_atomically(path, [head, content], keep=_previous(path) if sound else None)
+    keep = _previous(path) if _is_sound(path) else None  # a damaged file must not take the place of a sound one
+    write_atomically(path, [head, content], keep=keep)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -40,10 +41,10 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     """
     damage = []
     for candidate in (path, _previous(path)):
-        if not candidate.exists():
-            continue
         try:
             state = _read_one(candidate)
+        except FileNotFoundError:
+            continue
         except ValueError as error:
             damage.append(str(error))
             continue
@@ -68,7 +69,7 @@ def _content(path: Path) -> memoryview:
 def _is_sound(path: Path) -> bool:
     try:
         _content(path)
-    except ValueError:
+    except (ValueError, FileNotFoundError):
         return False
     return True
 
@@ -83,4 +84,6 @@ def _read_one(path: Path) -> dict[str, Any]:
 
 
 def _previous(path: Path) -> Path:
-    return path.with_name(path.name + ".previous")
+    """Return where the checkpoint before is: beside the file that a link leads to."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(target.name + ".previous")

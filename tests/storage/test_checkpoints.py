@@ -100,3 +100,15 @@ def test_garbage_of_a_write_that_failed_can_be_collected(tmp_path, monkeypatch):
     del kept
     gc.collect()
     assert not complaints
+
+
+def test_the_one_before_is_beside_the_file_that_a_link_leads_to(path, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "target"
+    path.symlink_to(target)
+    for number in (1, 2):
+        write_checkpoint(path, state(number))
+    assert sorted(file.name for file in target.parent.iterdir()) == ["target", "target.previous"]
+    target.write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="going on from target.previous"):
+        assert read_checkpoint(path)["number"] == 1
