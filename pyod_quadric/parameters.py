@@ -192,7 +192,9 @@ class Parameters(_Declared):
     (None, 20)
     """
 
-    contamination: Any = declared(0.1, "the share of outliers among the rows, which decides the threshold", Share())
+    contamination: Any = declared(
+        0.1, "the share of outliers among the rows, which decides the threshold; or auto", Share(), Words("auto")
+    )
     n_quadrics: int | Literal["auto"] = declared("auto", "how many quadrics", Words("auto"), Whole(1))
     n_components: int | float | Literal["auto"] | None = declared(
         "auto",

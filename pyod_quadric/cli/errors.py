@@ -15,7 +15,7 @@ FLAGS = {
     "id_column=...": "--id-column",
     "array=...": "--array",
     "header=False": "--no-header",
-    "remove or impute it": "--on-nan decides about such rows",
+    "leave such rows out by finite_rows(...), or impute what is missing": "--on-nan decides about such rows",
 }
 
 

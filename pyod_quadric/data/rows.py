@@ -6,7 +6,7 @@ Whatever the source, only what is read is in memory. In a process group each pro
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Self
@@ -19,6 +19,7 @@ from torch.utils.data import RandomSampler
 
 from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.files import open_rows
+from pyod_quadric.data.memory import in_memory
 from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape, no_rows, not_finite, rechunked
 from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, process_rank
 
@@ -48,6 +49,11 @@ class Rows(ABC):
     decodes_groups = False
     _is_normalized = False
     _scales: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are, as of an array."""
+        return self.n_rows, self.n_features
 
     @abstractmethod
     def read(self, index: Index) -> Tensor:
@@ -141,7 +147,7 @@ class TensorRows(Rows):
     def __init__(self, tensor: Tensor) -> None:
         if tensor.is_complex():
             raise ValueError(f"rows must hold real numbers, got {tensor.dtype}")
-        self._tensor = tensor.detach()
+        self._tensor = in_memory(tensor)
         self.n_rows, self.n_features = checked_shape(tuple(tensor.shape))
         if self.n_rows == 0:
             raise no_rows(None)
@@ -150,7 +156,9 @@ class TensorRows(Rows):
 
     def read(self, index: Index) -> Tensor:
         """Return some rows."""
-        rows = self._tensor[index if isinstance(index, slice) else torch.from_numpy(index)].to(self.dtype, copy=True)
+        some = self._tensor[index if isinstance(index, slice) else torch.from_numpy(index)]
+        # Row by row, as arrays are read, since the order of numbers in memory decides how products are rounded.
+        rows = some.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
         finite = torch.isfinite(rows).all(dim=1)
         if not finite.all():
             row = int(np.arange(self.n_rows)[index][int(torch.argmin(finite.int()))])
@@ -250,20 +258,21 @@ def rows_of(source: Any, names: list[str] | None = None, list_column: str | None
     """
     if isinstance(source, Rows):
         return source
-    if isinstance(source, Tensor):
-        return TensorRows(source)
-    if _are_paths(source):
+    if are_paths(source):
         return ArrayRows(open_rows(source, Choice(list_column=list_column), wanted=names))
     if isinstance(source, RowSource):
         if names is not None and source.names is not None and source.names != names:
             raise ValueError(f"the columns must be {', '.join(names)}, in this order, got {', '.join(source.names)}")
         return ArrayRows(source)
-    return LoaderRows(source) if _is_loader(source) else ArrayRows(ArraySource(np.asanyarray(source)))
+    if is_loader(source):
+        return LoaderRows(source)
+    found = in_memory(source)
+    return TensorRows(found) if isinstance(found, Tensor) else ArrayRows(ArraySource(np.asanyarray(found)))
 
 
 def is_large(source: object) -> bool:
-    """Say whether these are rows on disk, of a loader or with names of their own, instead of an array-like in memory."""
-    return isinstance(source, np.memmap | RowSource | Rows) or _are_paths(source) or _is_loader(source)
+    """Say whether these are rows on disk, of a loader, in a tensor or with names of their own, instead of an array-like."""
+    return isinstance(source, np.memmap | RowSource | Rows | Tensor) or are_paths(source) or is_loader(source)
 
 
 def large_rows(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
@@ -271,16 +280,18 @@ def large_rows(source: Any, names: list[str] | None = None, list_column: str | N
     return rows_of(source, names, list_column)
 
 
-def _are_paths(source: object) -> bool:
+def are_paths(source: object) -> bool:
+    """Say whether this is a path, or several."""
     if isinstance(source, list | tuple):
         return bool(source) and all(isinstance(part, str | PathLike) for part in source)
     return isinstance(source, str | PathLike)
 
 
-def _is_loader(source: object) -> bool:
-    if isinstance(source, list | tuple | dict | set | str | PathLike):
+def is_loader(source: object) -> bool:
+    """Say whether these are batches of rows, one after the other, instead of rows."""
+    if isinstance(source, Sequence | Mapping | set | PathLike):
         return False
-    is_array = any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__"))
+    is_array = any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__", "__dlpack__"))
     return isinstance(source, Iterable) and not is_array
 
 
@@ -291,7 +302,7 @@ class LoaderRows(Rows):
 
     Parameters
     ----------
-    loader : iterable of Tensor or array of shape (?, d), or of tuples and lists that begin with one
+    loader : iterable of Tensor or array of shape (?, d), or of tuples and lists that begin with one, or dictionaries of one
 
     Examples
     --------
@@ -354,12 +365,14 @@ class LoaderRows(Rows):
 def _in_batch(start: int) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"in a batch of the loader that begins with row {start}: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"in a batch of the loader that begins with row {start}: {error}") from error
 
 
 def first_of(batch: Any) -> Any:
-    """Return the rows of a batch: itself, or what it begins with."""
+    """Return the rows of a batch: itself, or what it begins with, or the only entry of a dictionary."""
+    if isinstance(batch, Mapping) and len(batch) == 1:
+        return next(iter(batch.values()))
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 

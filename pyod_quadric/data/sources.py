@@ -1,7 +1,7 @@
 """Sources of rows: what has a shape, a type and perhaps names, and is read by index or in one pass.
 
-Every source gives float32 or float64, by one rule: NumPy's promotion of all that is stored; then float16 becomes float32, and
-whatever is no float becomes float64.
+Every source gives float32 or float64, by one rule: NumPy's promotion of all that is stored; then float16 and bfloat16 become
+float32, and whatever is no float becomes float64.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+# What to do about rows that hold NaN; the command line has a word of its own.
+INCOMPLETE = "leave such rows out by finite_rows(...), or impute what is missing"
 Index = slice | NDArray[np.int64]
 Sized = TypeVar("Sized", NDArray[Any], Any)
 
@@ -393,6 +395,8 @@ def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
     (dtype('float32'), dtype('float64'))
     """
     found = np.dtype(stored)
+    if found.kind == "V" and np.can_cast(found, np.float32):  # bfloat16, which NumPy knows from other packages alone
+        return np.dtype(np.float32)
     if found.kind not in "fiub":
         raise ValueError(f"{origin or 'rows'} must hold real numbers, got {found}")
     return np.dtype(np.float32 if found.kind == "f" and found.itemsize <= 4 else np.float64)
@@ -410,7 +414,22 @@ def no_rows(origin: str | None) -> ValueError:
     return ValueError(f"{origin or 'the source'} has no rows; at least 1 is needed")
 
 
+def check_finite(rows: NDArray[np.floating]) -> None:
+    """Raise a ValueError that names the first of some rows in memory (n, d) that holds NaN or infinite entries.
+
+    Examples
+    --------
+    >>> check_finite(np.eye(2))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = rows.sum(dtype=np.float64)  # a pass without a copy; only if it overflows, more is needed
+    if not np.isfinite(total):
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            raise not_finite(int(np.argmin(finite)), None)
+
+
 def not_finite(row: int, origin: str | None) -> ValueError:
     """Return what is raised where a row holds NaN."""
     where = f" of {origin} (counted from 0)" if origin else ""
-    return ValueError(f"row {row}{where} holds NaN or infinite entries; remove or impute it")
+    return ValueError(f"row {row}{where} holds NaN or infinite entries; {INCOMPLETE}")

@@ -73,7 +73,7 @@ def block_rows(rows: Rows) -> int:
 def _scales(rows: Rows, device: torch.device, always: bool) -> Tensor | None:
     """Return the spread (d,) of each column, 1 where there is none; or None if units are alike and it is not asked for."""
     indices = np.unique(np.linspace(0, rows.n_rows - 1, min(N_SPREAD, rows.n_rows)).astype(np.int64))
-    some = rows.read(indices).double().numpy(force=True)
+    some = rows.read(indices).double().cpu().numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # squares may be too large, about which there is an error later
         spreads = np.clip(some, *np.quantile(some, TAILS, axis=0)).std(axis=0)
         spreads = np.where(spreads > 0, spreads, some.std(axis=0))

@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pyod_quadric.data.batches import Batches, LoaderBatches, PassBatches, RowBatches
-from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, rows_of
+from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, is_loader, rows_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
@@ -289,15 +289,15 @@ def _average_over_ranks(gradient: Parts, sums: Tensor, n_points: int) -> None:
 
 
 def _is_loader(data: Data) -> bool:
-    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows) and not _is_listed(data)
+    return not _are_rows(data) if isinstance(data, list | tuple) else is_loader(data)
 
 
-def _is_listed(data: object) -> bool:
-    """Say whether these are lists of numbers instead of a list of batches."""
-    for _ in range(2):
-        if isinstance(data, list | tuple) and data:
-            data = data[0]
-    return isinstance(data, Real)
+def _are_rows(data: object) -> bool:
+    """Say whether these are rows in a list, instead of batches in a list."""
+    first = data[0] if isinstance(data, list | tuple) and data else None
+    if isinstance(first, Tensor | np.ndarray):
+        return first.ndim == 1
+    return isinstance(first[0] if isinstance(first, list | tuple) and first else first, Real)
 
 
 def _rows(data: Data) -> Rows:

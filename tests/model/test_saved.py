@@ -37,7 +37,7 @@ def fitted_detectors(draw):
         "score_function": draw(st.sampled_from(["combined", "quadrics", "linear", "mean_distance"])),
         "normalize": draw(st.sampled_from([True, False, "auto"])) if d > 1 else False,
         "n_components": draw(st.sampled_from(["auto", None, 1, np.int64(1), 0.5])),
-        "contamination": draw(st.sampled_from([0.1, 0.5])),
+        "contamination": draw(st.sampled_from([0.1, 0.5, "auto"])),
         "random_state": draw(st.sampled_from([None, 0, 2**32 - 1])),
         "device": draw(st.sampled_from([None, "cpu"])),
     }
