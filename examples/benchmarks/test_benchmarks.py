@@ -13,6 +13,7 @@ from examples.benchmarks import (
     _data,
     _rivals,
     certainty,
+    classes,
     cost,
     curved,
     decisions,
@@ -307,3 +308,10 @@ def test_start(capsys):
     assert all(cost.seconds > 0 for cost in costs.values())
     assert costs["NumPy alone"].megabytes < costs["onnxruntime"].megabytes < costs["load, decision_function"].megabytes
     assert "| onnxruntime |" in capsys.readouterr().out
+
+
+def test_classes(tmp_path, capsys):
+    results = classes.main(tmp_path, seeds=[0], fast=True)
+    assert results.keys() == classes.METHODS.keys()
+    assert results["classes, relative"][0] > 0.95
+    assert "| one default for each class |" in capsys.readouterr().out
