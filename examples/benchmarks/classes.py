@@ -1,9 +1,9 @@
 """What classes of the normal rows would be worth: scores that know them, and scores that do not, on intents and glosses.
 
-Fitted to questions of CLINC150's 150 intents, they look for questions that are out of scope; fitted to those of 120 intents, for
-the other 30; fitted to 20,000 glosses of WordNet, for those of a file that was left out. Mahalanobis distances to the nearest
-class mean, with one covariance for all classes, are as in Lee et al. (2018); *relative* ones, less the distance from the mean of
-all rows, as in Ren et al. (2021). With clusters in place of classes they need no labels.
+Fitted to questions of CLINC150's 150 intents, they look for questions that are out of scope; fitted to those of 120
+intents, for the other 30; fitted to 20,000 glosses of WordNet, for those of a file that was left out. Mahalanobis distances
+to the nearest class mean, with one covariance for all classes, are as in Lee et al. (2018); *relative* ones, less the
+distance from the mean of all rows, as in Ren et al. (2021). With clusters in place of classes they need no labels.
 
 Run it with ``OMP_NUM_THREADS=1 python -m examples.benchmarks.classes --data DIR``, in about half an hour.
 """
