@@ -7,6 +7,8 @@ The rooms, from the ground up; each imports only from those above it:
 
 ``allowed``, ``parameters``
     what can be asked for: every parameter of the detector and of training, declared once
+``progress``
+    where a long computation is, and where its time went
 ``geometry``
     what a quadric is: packing, values and gradients, distances, projection, zero sets
 ``parallel``

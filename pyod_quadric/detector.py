@@ -4,7 +4,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -35,7 +35,7 @@ from pyod_quadric.model.module import ScoreModule, onnx_bytes
 from pyod_quadric.model.pickled import from_plain, to_plain
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
 from pyod_quadric.parallel.devices import device_of
-from pyod_quadric.parallel.ranks import on_first_rank
+from pyod_quadric.parallel.ranks import on_first_rank, process_rank
 from pyod_quadric.parallel.threads import share_of_cores
 from pyod_quadric.parameters import (
     LEAST_ROWS,
@@ -48,6 +48,7 @@ from pyod_quadric.parameters import (
     TrainingOptions,
     declarations,
 )
+from pyod_quadric.progress import reported
 from pyod_quadric.storage.atomic import write_atomically
 from pyod_quadric.storage.container import read_container
 
@@ -161,7 +162,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     random_state : int, RandomState or None, default=42
         Decides the folds, the references and the order of rows in training. No global generator is used.
     verbose : {0, 1, 2}, default=0
-        Nothing, a progress bar of the training, or a line for each epoch.
+        Nothing; where the fit is, with a bar for the current stage; or a line for each epoch of training.
 
     Raises
     ------
@@ -194,6 +195,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         How much each training row counted.
     history_ : dict of lists
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
+    timings_ : dict of str
+        The seconds of each stage of the latest fit, such as "row weights", "closed form", "training" and "held-out scores", in
+        the order in which they began to end. They are not in the files of :meth:`save`, so that the same fit gives the same
+        file; after :meth:`load` there are none.
     model_ : pyod_quadric.model.Model
         Everything that a score needs.
     versions_ : dict of str
@@ -331,11 +336,12 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> bool(detector.predict(others).mean() < 0.1)
         True
         """
-        with self._unless_it_fails(), share_of_cores():
+        with self._unless_it_fails(), share_of_cores(), self._reported() as timings:
             self.__dict__.pop("_stream", None)
             parameters = self._parameters()
             rows = self._validated(X, reset=True, least=LEAST_ROWS)
             self._fit(rows, parameters, None if groups is None else group_keys(groups, rows.n_rows))
+            self.timings_ = timings
         return self
 
     def partial_fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
@@ -365,8 +371,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> len(detector.decision_scores_), detector.predict([[0.0, 0.0], [3.5, 3.5]])
         (200, array([1, 0]))
         """
-        with self._unless_it_fails(), share_of_cores():
-            self._partial_fit(X, groups)
+        with self._unless_it_fails(), share_of_cores(), self._reported() as timings:
+            if self._partial_fit(X, groups):
+                self.timings_ = timings
         return self
 
     def decision_function(self, X: ArrayLike, batch_size: int | None = None) -> NDArray[np.float64]:
@@ -780,6 +787,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             self.__dict__.update(earlier)
             raise
 
+    def _reported(self) -> AbstractContextManager[dict[str, float]]:
+        """Write down the seconds of each stage of a fit, and show the first process's if that is asked for."""
+        return reported(self.verbose == 1 and process_rank() == 0)
+
     def _parameters(self) -> Parameters:
         return Parameters(**self.get_params(deep=False))
 
@@ -827,6 +838,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             value = getattr(state, name)
             setattr(detector, attribute, np.float64(value) if isinstance(value, float) else value)
         detector._set_n_classes(None)
+        detector.timings_ = {}
         detector.n_features_in_ = len(state.model.coordinates.mean)
         if state.feature_names is not None:
             detector.feature_names_in_ = np.array(state.feature_names, dtype=object)
@@ -868,7 +880,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         detector.contamination = min(0.5, self._share_of_outliers())
         return detector
 
-    def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> None:
+    def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> bool:
+        """Learn from further rows, and return whether they are enough for another fit."""
         parameters = self._parameters()
         is_fitted = hasattr(self, "model_")
         rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_stream"))
@@ -876,12 +889,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self._stream = self._continued_stream().with_rows(rows, keys)
         is_due = self._stream.has_grown() if is_fitted else self._stream.n_seen >= LEAST_ROWS
         if not is_due:
-            return
+            return False
         self._stream = self._stream.used()
         changes = self._without_checkpoint()  # which belongs to one fit, and here are many short ones
         if changes:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
         self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
+        return True
 
     def _continued_stream(self) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""

@@ -134,7 +134,7 @@ class TrainingOptions(_Declared):
     validation_fraction: float = declared(0.0, "the share of rows that training holds out", Number(least=0, most=0.5))
     patience: int | None = declared(None, "stop after this many epochs without a smaller held-out loss", Whole(1), Nothing())
     seed: int = declared(0, "decides the order of the rows", Whole(0))
-    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), compare=False)
+    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), Flag(), compare=False)
     checkpoint: str | PathLike[str] | None = declared(
         None, "the file from which a killed training resumes", PathName(), Nothing(), compare=False
     )
@@ -221,7 +221,7 @@ class Parameters(_Declared):
     device: str | None = declared(None, "where to compute, such as cuda:0; else CUDA if there is any", Text(), Nothing())
     window: int | None = declared(None, "how many rows a stream remembers", Whole(LEAST_ROWS), Nothing())
     random_state: Any = declared(42, "the seed of everything random", Seed(), Nothing())
-    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0))
+    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), Flag())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,12 +19,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: what is in a room imports from its own room and from rooms that stand before it.
 ROOMS = [
-    *("_version", "allowed", "parameters", "geometry", "parallel", "storage", "data", "model", "training", "fitting"),
-    *("similarity", "plotting", "export", "detector", "cluster", "adengine", "cli", "__main__"),
+    *("_version", "allowed", "parameters", "progress", "geometry", "parallel", "storage", "data", "model", "training"),
+    *("fitting", "similarity", "plotting", "export", "detector", "cluster", "adengine", "cli", "__main__"),
 ]
 # Packages with a single door, or none but these.
 DOORS = {
     "pyarrow": ["data"],
+    "tqdm": ["progress", "cli"],
     "geoopt": ["training"],
     "pyod": ["detector"],
     "dask": ["cluster"],

@@ -14,6 +14,7 @@ from typing import Any
 from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, USAGE, CommandError, with_flags
 from pyod_quadric.cli.parser import build_parser
 from pyod_quadric.data.columns import ChoiceError
+from pyod_quadric.progress import clear
 from pyod_quadric.storage.atomic import remove_unfinished
 
 
@@ -112,4 +113,5 @@ def _one_line(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    clear()  # a bar that is there
     print(f"pyod-quadric: warning: {' '.join(str(message).split())}", file=sys.stderr)

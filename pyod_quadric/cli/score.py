@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.stats import false_discovery_control
-from tqdm import tqdm
 
 from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.inputs import checked_blocks, choice_of, load_model, nothing_left, open_for_model
 from pyod_quadric.cli.outputs import SUFFIXES, check_output, note, open_writer
 from pyod_quadric.data.sources import ArraySource, Block, RowSource
 from pyod_quadric.detector import QuadricDetector
+from pyod_quadric.progress import count, reported, stage
 
 COLUMNS = ("row", "score", "label", "p_value")
 Columns = dict[str, NDArray[Any]]
@@ -43,9 +43,9 @@ def run(arguments: argparse.Namespace) -> None:
     source = open_for_model(detector, arguments.input, choice_of(arguments), arguments.quiet)
     types = types_of(source) | ({"p_value": np.float64} if arguments.p_values else {})
     # No bar where there is no terminal, nor where it would run through the scores.
-    hidden = arguments.quiet or (arguments.output is None and sys.stdout.isatty()) or None
+    shown = not arguments.quiet and sys.stderr.isatty() and not (arguments.output is None and sys.stdout.isatty())
     n_rows = n_scored = n_outliers = 0
-    with ExitStack() as files, tqdm(total=source.n_rows, unit=" rows", disable=hidden) as bar:
+    with reported(shown), stage("scores"), count(source.n_rows, "rows") as done, ExitStack() as files:
         writers = [files.enter_context(open_writer(arguments.output, types, arguments.force, "score", arguments.format))]
         if arguments.labels_output:
             writers.append(files.enter_context(open_writer(arguments.labels_output, types, arguments.force, "label")))
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
             for block in checked_blocks(source, arguments.on_nan, arguments.batch_size):
                 n_rows += len(block.rows)
                 n_scored += int(block.finite.sum())
-                bar.update(len(block.rows))
+                done.advance(len(block.rows))
                 columns = scored(detector, block, source)
                 if arguments.on_nan == "drop":
                     columns = {name: column[block.finite] for name, column in columns.items()}

@@ -6,7 +6,7 @@ Whatever the source, only what is read is in memory. In a process group each pro
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Self
@@ -22,6 +22,7 @@ from pyod_quadric.data.files import open_rows
 from pyod_quadric.data.memory import in_memory
 from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape, no_rows, not_finite, rechunked
 from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, process_rank
+from pyod_quadric.progress import counted, stage
 
 N_COMPARED = 100  # rows by which processes see whether they have the same ones
 
@@ -65,6 +66,10 @@ class Rows(ABC):
 
     def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
+        n_mine = self.n_rows if n_ranks() == 1 else sum(where.stop - where.start for where in shares(self.n_rows, size))
+        return counted(self._placed(size), n_mine, "rows", lambda placed: len(placed[1]))
+
+    def _placed(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         if n_ranks() > 1:
             yield from ((where, self.read(where)) for where in shares(self.n_rows, size))
             return
@@ -320,7 +325,12 @@ class LoaderRows(Rows):
         self._loader = loader
         self._beginning: str | None = None  # a hash of the first batch, by which every pass is compared with this one
         self.n_rows = 0
-        for batch in loader:
+        self._first_pass()
+
+    @stage("reading")
+    def _first_pass(self) -> None:
+        n_batches = len(self._loader) if isinstance(self._loader, Sized) else None
+        for batch in counted(self._loader, n_batches, "batches"):
             with _in_batch(self.n_rows):
                 rows = rows_of(first_of(batch))
                 if self.n_rows == 0:

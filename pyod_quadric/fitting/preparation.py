@@ -16,6 +16,7 @@ from pyod_quadric.data.rows import Rows, normalized, row_norms
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
 from pyod_quadric.parameters import Parameters
+from pyod_quadric.progress import stage
 
 MOST_BLOCK_ROWS = 8192
 # Columns are standardised if the spread of one is more than this many times that of the lower quartile of all: from there on,
@@ -53,6 +54,7 @@ class PreparedRows:
     norms: Tensor | None = None
 
 
+@stage("preparation")
 def prepared_rows(rows: Rows, parameters: Parameters, device: torch.device) -> PreparedRows:
     """Return rows that are standardised or normalised, where that is asked for or better."""
     scales = None if parameters.standardize is False else _scales(rows, device, always=parameters.standardize is True)

@@ -7,6 +7,7 @@ last checkpoint as if nothing had happened, bit for bit on a CPU.
 import math
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from numbers import Real
 from os import PathLike
@@ -17,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from pyod_quadric.data.batches import Batches, LoaderBatches, PassBatches, RowBatches
 from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, is_loader, rows_of
@@ -27,6 +27,7 @@ from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.parallel.devices import moved
 from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, process_rank, sum_over_ranks
 from pyod_quadric.parameters import TrainingOptions
+from pyod_quadric.progress import Count, count, is_reported, reported, stage
 from pyod_quadric.storage.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.training.constraints import Constraint, constraint_for
 from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_and_gradient
@@ -100,7 +101,12 @@ def train(
     # All processes follow the first one, whatever they were given themselves.
     start, coordinates = from_first_rank((start, coordinates), start.device)
     options, weights, groups = on_first_rank(lambda: (options, weights, groups))
-    return _Run(data, start, options or TrainingOptions(), coordinates, weights, groups).finish()
+    options = options or TrainingOptions()
+    # A fit around it has a report already, and the stages of its own.
+    is_part, name = is_reported(), options.constraint
+    report = nullcontext() if is_part else reported(options.verbose == 1 and process_rank() == 0)
+    with report, stage(name if is_part else f"training, {name}"):
+        return _Run(data, start, options, coordinates, weights, groups).finish()
 
 
 class _Run:
@@ -147,21 +153,27 @@ class _Run:
             # So that a full disk, or a folder that cannot be written to, is noticed by all processes before hours are lost.
             on_first_rank(self._save)
         started, saved, steps = time.monotonic() - self.seconds, time.monotonic(), 0
-        with _progress(self.options) as bar:
-            bar.update(self.epoch)
+        with self._steps() as done:
             while self._is_unfinished():
                 for points in moved(self.batches.epoch(self.epoch, self.batch), self.device):
                     self._step(points)
+                    done.advance()
                     steps += 1
                     self.seconds = time.monotonic() - started
                     if self._is_due(steps, time.monotonic() - saved):
                         self._save()
                         saved, steps = time.monotonic(), 0
-                self._end_epoch(bar)
+                self._end_epoch(done)
         on_first_rank(self._save)
         if self.options.patience is not None and self.best:
             self._put(*self.best[1:])
         return Trained(self.constraint.quadrics(), self.history)
+
+    def _steps(self) -> AbstractContextManager[Count]:
+        """Count the steps, of all that there are if nothing can end the training early."""
+        an_epoch = self.batches.n_batches()
+        total = None if an_epoch is None or self.options.patience is not None else self.options.epoch_num * an_epoch
+        return count(total, "steps", self.epoch * (an_epoch or 0) + self.batch)
 
     def _step(self, points: Tensor) -> None:
         for group in self.optimizer.param_groups:
@@ -186,7 +198,7 @@ class _Run:
         # Only after centring is there nothing to lose in a smaller type.
         return (self.coordinates.transform(points) if self.coordinates else points).to(self.dtype)
 
-    def _end_epoch(self, bar: "tqdm[Any]") -> None:
+    def _end_epoch(self, done: Count) -> None:
         if self.sums[1] == 0:
             raise ValueError(
                 f"there were no rows in epoch {self.epoch + 1}; give a loader that can be gone through again, or larger weights"
@@ -203,8 +215,7 @@ class _Run:
             self.stale = 0
         self.epoch, self.batch = self.epoch + 1, 0
         self.sums.zero_()
-        bar.update()
-        bar.set_postfix(loss=f"{loss:.4g}")
+        done.note(epoch=f"{self.epoch}/{self.options.epoch_num}", loss=f"{loss:.4g}")
         if self.options.verbose >= 2 and process_rank() == 0:
             print(f"epoch {self.epoch}: loss {loss:.5g}, held-out loss {held_out:.5g}, orthonormality error {error:.2g}")
 
@@ -346,8 +357,3 @@ def _fingerprint(
     if _is_loader(data):
         return named | {"the data": "a loader"}
     return named | {"the data": digest(_rows(data).blocks(options.batch_size))}
-
-
-def _progress(options: TrainingOptions) -> "tqdm[Any]":
-    hidden = options.verbose != 1 or process_rank() > 0
-    return tqdm(total=options.epoch_num, disable=hidden, unit="epoch", desc=f"quadrics, {options.constraint}")

@@ -164,7 +164,7 @@ def test_verbosity(capsys):
     train(torus(), start(), options(verbose=1))
     out, err = capsys.readouterr()
     assert out == ""
-    assert "quadrics, penalty: 100%" in err
+    assert "training, penalty: 100%" in err
     assert "loss=" in err
     train(torus(), start(), options(verbose=2))
     out, err = capsys.readouterr()
@@ -341,7 +341,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         ({"epoch_num": -1}, "epoch_num must be a whole number of 0 or more; got -1"),
         ({"epoch_num": None}, "epoch_num must be a whole number of 0 or more; got None"),
         ({"batch_size": 2.5}, "batch_size must be a whole number of 1 or more; got 2.5"),
-        ({"verbose": "loud"}, "verbose must be a whole number of 0 or more; got 'loud'"),
+        ({"verbose": "loud"}, "verbose must be a whole number of 0 or more, or True or False; got 'loud'"),
         ({"lr": "fast"}, "lr must be a number above 0; got 'fast'"),
         ({"momentum": None}, "momentum must be a number of at least 0 and below 1; got None"),
         ({"batch_size": 0}, "batch_size must be a whole number of 1 or more; got 0"),
