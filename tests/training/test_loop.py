@@ -369,10 +369,10 @@ def test_training_refuses():
         random_quadrics(4, 2, torch.Generator())
     with pytest.raises(ValueError, match="has no rows; at least 1 is needed"):
         train(np.zeros((0, 4)), start(), options())
-    for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)"), ([torus()[0]], r"\(4,\)")):
+    for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)")):
         with pytest.raises(ValueError, match=rf"must hold rows of shape \(n, d\) .*got {shape}"):
             train(listed, start(), options())
-    with pytest.raises(ValueError, match="inhomogeneous"):
+    with pytest.raises(ValueError, match="as many numbers as the first one, 4, but row 1 has 1"):
         train([[1.0, 2.0, 3.0, 4.0], [5.0]], start(), options())
     with pytest.raises(ValueError, match="rows cannot be held out of a loader"):
         train([torus()], start(), options(validation_fraction=0.1))
