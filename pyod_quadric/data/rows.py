@@ -387,12 +387,50 @@ def first_of(batch: Any) -> Any:
 
 
 def normalized(points: Tensor) -> Tensor:
-    """Divide every row by its Euclidean norm; rows of zeros stay."""
+    """Divide every row by its Euclidean norm; rows of zeros stay.
+
+    Examples
+    --------
+    >>> normalized(torch.tensor([[3e300, 4e300], [3.0, 4.0]], dtype=torch.float64))
+    tensor([[0.6000, 0.8000],
+            [0.6000, 0.8000]], dtype=torch.float64)
+    """
+    # Squares may leave the range of numbers beyond these, so the largest entry is made 1 before.
+    least, most = (_constant(number**0.4, points) for number in (torch.finfo(points.dtype).tiny, torch.finfo(points.dtype).max))
+    sizes = points.abs().amax(dim=1, keepdim=True)
+    points = points / torch.where((sizes > 0) & ((sizes < least) | (sizes > most)), sizes, 1)
     norms = torch.linalg.vector_norm(points, dim=1, keepdim=True)
     return points / torch.where(norms > 0, norms, 1)
+
+
+def _constant(number: float, like: Tensor) -> Tensor:
+    """Return a number as a tensor (1,): ONNX graphs of torch have Python's numbers, and tensors without shape, as float32."""
+    return torch.tensor([number], dtype=like.dtype).to(like.device)
 
 
 def row_norms(points: Tensor) -> Tensor:
     """Return the Euclidean norms (n,) of points (n, d), in float64, where squares of what float32 can hold are finite."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
     return norms
+
+
+def within_reach(points: Tensor, centre: Tensor, reach: Tensor) -> Tensor:
+    """Return points (n, d), with those that are farther than a reach from a centre (d,) put at that distance, on the way to them.
+
+    Arithmetic is sound within reach, and everything that is said of a point farther out is said of the one in its place.
+    NaN stays.
+
+    Examples
+    --------
+    >>> points = torch.tensor([[3.0, 4.0], [3e38, 4e37], [-torch.inf, 0.0]])
+    >>> within_reach(points, torch.zeros(2), torch.tensor(10.0)).round(decimals=1)
+    tensor([[  3.0000,   4.0000],
+            [  9.9000,   1.3000],
+            [-10.0000,   0.0000]])
+    """
+    d = points.shape[1]
+    most = _constant(torch.finfo(points.dtype).max / (4 * d), points)  # of which the length can be computed
+    reach, away = torch.minimum(reach, most), torch.minimum(torch.maximum(points, -most), most) - centre
+    sizes = torch.maximum(away.abs().amax(dim=1, keepdim=True), reach / d)
+    lengths = torch.maximum(sizes * torch.linalg.vector_norm(away / sizes, dim=1, keepdim=True), reach)
+    return torch.where(lengths > reach, centre + away * (reach / lengths), points)
