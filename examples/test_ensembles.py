@@ -50,9 +50,10 @@ def test_ensemble_models_example(capsys):
 
 def test_penalty_and_manifold_agree(tmp_path, capsys):
     picture = tmp_path / "picture.png"
-    found, combined = penalty_vs_manifold_example.main(picture, epoch_num=20)
+    found, combined = penalty_vs_manifold_example.main(picture, epoch_num=8)
     assert found.rank_correlation > 0.4
-    assert min([combined, *found.roc_auc.values()]) > 0.8
+    assert min(combined, *(found.roc_auc[name] for name in found.runs)) > 0.7
+    assert min(found.roc_auc["default"], found.roc_auc["closed_form"]) > 0.9
     assert found.runs["stiefel"].errors[-1] < 1e-5 < found.runs["penalty"].errors[-1]
     assert "rank correlation" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")

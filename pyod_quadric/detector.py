@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from pyod.models.base import BaseDetector
 from scipy.stats import false_discovery_control
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from pyod_quadric._version import __version__
@@ -25,7 +25,7 @@ from pyod_quadric.data.memory import dtype_of, in_memory
 from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
 from pyod_quadric.data.sources import check_finite
 from pyod_quadric.data.stream import Reservoir
-from pyod_quadric.fitting.fit import fit_model
+from pyod_quadric.fitting.fit import fit_model, seed_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
 from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, far_out, posterior_of
@@ -965,10 +965,3 @@ def _group_means(values: NDArray[np.float64], keys: NDArray[np.int64]) -> NDArra
     """Return the mean value of each group."""
     places, counts = np.unique(keys, return_inverse=True, return_counts=True)[1:]
     return np.bincount(places, values) / counts
-
-
-def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -122,13 +122,18 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     _add_input(parser)
-    parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; or --label-column")
-    _add_output(parser, "a .png picture of the held-out losses, the orthonormality errors and the scores")
+    parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; no fit sees them")
+    _add_output(parser, "a .png picture of the detectors, the held-out losses, the orthonormality errors and the scores")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     _add_quiet(parser)
     group = parser.add_argument_group("training")
     tried = ",".join(f"{rate:g}" for rate in RATES)
     group.add_argument("--lr", type=rates, default=RATES, metavar="A,B,...", help=f"learning rates to try (default: {tried})")
+    group.add_argument(
+        "--train-default",
+        action="store_true",
+        help="train the quadrics of the default detector, too, which may take many times as long as everything else",
+    )
     _add_parameters(group, {name: FLAT[name] for name in COMPARED}, COMPARE_DEFAULTS)
 
 
@@ -159,7 +164,10 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "score": ("write outlier scores and labels of rows", _add_score),
     "drift": ("test whether a whole batch of rows is like the rows of the fit", _add_drift),
     "explain": ("write what each feature adds to the scores of given rows, or of the top outliers", _add_explain),
-    "compare": ("compare the penalty with the Stiefel manifold in training on given rows", _add_compare),
+    "compare": (
+        "compare the default detector, its parts, and training with the penalty and on the Stiefel manifold",
+        _add_compare,
+    ),
     "robustness": (
         "measure the identification rate before and after the similarities of outliers are taken away",
         _add_robustness,

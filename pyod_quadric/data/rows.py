@@ -135,6 +135,32 @@ class ArrayRows(Rows):
             yield self._prepared(torch.from_numpy(block.rows))
 
 
+class ChosenRows(Rows):
+    """Some of other rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    indices : array of shape (k,)
+        In rising order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ChosenRows(rows_of(np.arange(6.0).reshape(3, 2)), np.array([0, 2])).read(slice(1, 2))
+    tensor([[4., 5.]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: Rows, indices: NDArray[np.int64]) -> None:
+        self._rows, self._indices = rows, indices
+        self.names, self.list_column, self.decodes_groups = rows.names, rows.list_column, rows.decodes_groups
+        self.n_rows, self.n_features, self.dtype = len(indices), rows.n_features, rows.dtype
+
+    def read(self, index: Index) -> Tensor:
+        """Return some rows."""
+        return self._prepared(self._rows.read(self._indices[index]))
+
+
 class TensorRows(Rows):
     """Rows of a tensor, which stay on its device.
 

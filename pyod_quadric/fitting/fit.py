@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from pyod_quadric.data.rows import Rows, check_shared, check_shares
@@ -246,3 +247,10 @@ class _QuadricFit:
     ) -> Trained:
         weights = None if row_weights is None else row_weights.cpu().numpy()
         return train(self.folded.rows, start, training, self.folded.lifted_coordinates(coordinates), weights, self.groups)
+
+
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    return int(check_random_state(random_state).randint(2**31 - 1))
