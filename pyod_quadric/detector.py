@@ -25,7 +25,7 @@ from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import fit_model
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
-from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, posterior_of
+from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, posterior_of, spread_of
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
@@ -738,6 +738,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             warnings.warn("all training rows have the same score, so none can be told from the others", stacklevel=3)
         self._set_n_classes(None)
         self._process_decision_scores()
+        self._sigma = np.float64(spread_of(fitted.scores))  # PyOD divides by it
 
     def _state(self, stream: Reservoir | None) -> FittedState:
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 EXACT_RANKS = 1000  # the highest scores, which are all kept
 MARGIN = 0.02  # what distributions of scores may differ by without drift
+LEAST_DEVIATION = 1e-150  # of scores: the largest ones can be divided by it
 STEP = 1.01  # of the ranks that are kept beyond those, so that p-values are rounded up by at most a hundredth of them
 
 
@@ -73,6 +74,18 @@ def posterior_of(p_values: NDArray[np.float64], prior: float) -> NDArray[np.floa
     safe = np.where(near_one, -1.0, logarithms)
     density = np.where(near_one, 0.5, (np.exp(-safe) - 1 + safe) / safe**2)
     return np.asarray(prior * density / (prior * density + 1 - prior))
+
+
+def spread_of(scores: NDArray[np.float64]) -> float:
+    """Return the standard deviation of scores (n,), which is not 0 where they are all equal, but what rounding makes of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spread_of(np.array([1.0, 3.0])), spread_of(np.ones(3)) > 0
+    (1.0, True)
+    """
+    return max(float(np.std(scores)), float(np.finfo(np.float64).eps * np.max(scores)), LEAST_DEVIATION)
 
 
 class DriftResult(NamedTuple):
