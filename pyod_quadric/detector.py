@@ -28,7 +28,7 @@ from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import fit_model, seed_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
-from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, far_out, posterior_of
+from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, far_out, posterior_of, spread_of
 from pyod_quadric.model.folder import model_file, save_folder
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
@@ -862,13 +862,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return max(float(np.mean(self.labels_)), 1 / (len(self.labels_) + 1))
 
     def _process_decision_scores(self) -> Self:
-        if self.contamination != "auto":
-            super()._process_decision_scores()
-            return self
         scores = self.decision_scores_
-        self.threshold_ = np.float64(far_out(scores))
-        self.labels_ = (scores > self.threshold_).astype(int)
-        self._mu, self._sigma = np.mean(scores), np.std(scores)
+        if self.contamination == "auto":
+            self.threshold_ = np.float64(far_out(scores))
+            self.labels_ = (scores > self.threshold_).astype(int)
+            self._mu = np.mean(scores)
+        else:
+            super()._process_decision_scores()
+        self._sigma = np.float64(spread_of(scores))  # PyOD divides by it
         return self
 
     def _with_number(self) -> Self:

@@ -441,7 +441,7 @@ def row_norms(points: Tensor) -> Tensor:
 
 
 def within_reach(points: Tensor, centre: Tensor, reach: Tensor) -> Tensor:
-    """Return points (n, d), with those that are farther than a reach from a centre (d,) put at that distance, on the way to them.
+    """Return points (n, d), with those farther than a reach from a centre (d,) put at that distance, on the way to them.
 
     Arithmetic is sound within reach, and everything that is said of a point farther out is said of the one in its place.
     NaN stays.

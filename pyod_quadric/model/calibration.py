@@ -20,6 +20,7 @@ EXACT_RANKS = 1000  # the highest scores, which are all kept
 MARGIN = 0.02  # what distributions of scores may differ by without drift
 DEVIATIONS = 3.0  # from which on a logarithm of a score is far out
 MOST = 1e300  # a threshold is finite
+LEAST_DEVIATION = 1e-150  # of scores: the largest ones can be divided by it
 STEP = 1.01  # of the ranks that are kept beyond those, so that p-values are rounded up by at most a hundredth of them
 
 
@@ -106,6 +107,18 @@ def far_out(scores: NDArray[np.float64]) -> float:
     if deviation == 0:  # most scores are equal
         deviation = float(logarithms.std(correction=0))
     return math.exp(min(median + DEVIATIONS * deviation, math.log(MOST)))
+
+
+def spread_of(scores: NDArray[np.float64]) -> float:
+    """Return the standard deviation of scores (n,), which is not 0 where they are all equal, but what rounding makes of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spread_of(np.array([1.0, 3.0])), spread_of(np.ones(3)) > 0
+    (1.0, True)
+    """
+    return max(float(np.std(scores)), float(np.finfo(np.float64).eps * np.max(scores)), LEAST_DEVIATION)
 
 
 class DriftResult(NamedTuple):

@@ -36,7 +36,7 @@ def clamped(scores: Tensor) -> Tensor:
 
 
 def far(dtype: torch.dtype) -> Tensor:
-    """Return the number (1,) of deviations beyond which a point is seen as if it were nearer, so that squares do not overflow."""
+    """Return the deviations (1,) beyond which a point is seen as if it were nearer, so that squares do not overflow."""
     return torch.tensor([torch.finfo(dtype).max ** 0.4], dtype=dtype)
 
 

@@ -10,6 +10,8 @@
     orthonormality by penalty or on the manifold: the one place where the two differ
 ``starts``
     where training starts
+``state``
+    the state of a run, as checkpoints hold it
 ``loop``
     :func:`train`
 """

@@ -24,7 +24,7 @@ from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, is_lo
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
-from pyod_quadric.parallel.devices import moved
+from pyod_quadric.parallel.devices import moved, on_device
 from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, process_rank, sum_over_ranks
 from pyod_quadric.parameters import TrainingOptions
 from pyod_quadric.progress import Count, count, is_reported, reported, stage
@@ -32,6 +32,7 @@ from pyod_quadric.storage.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.training.constraints import Constraint, constraint_for
 from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_and_gradient
 from pyod_quadric.training.starts import check_n_quadrics
+from pyod_quadric.training.state import Best, RunState
 
 CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
@@ -138,7 +139,7 @@ class _Run:
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
-        self.best: tuple[float, Tensor, Tensor] | None = None
+        self.best: Best | None = None
         self.stale = 0  # epochs since the best
         self.seconds = 0.0  # in earlier sittings
         self.path = Path(options.checkpoint) if options.checkpoint else None
@@ -166,7 +167,7 @@ class _Run:
                 self._end_epoch(done)
         on_first_rank(self._save)
         if self.options.patience is not None and self.best:
-            self._put(*self.best[1:])
+            self._put(self.best.frame, self.best.rest)
         return Trained(self.constraint.quadrics(), self.history)
 
     def _steps(self) -> AbstractContextManager[Count]:
@@ -207,11 +208,12 @@ class _Run:
         self._check_divergence()
         held_out = self._held_out_loss()
         error = float(self.constraint.error())
-        for name, number in zip(self.history, (loss, held_out, error, self.seconds), strict=True):
+        for name, number in zip(HISTORY_NAMES, (loss, held_out, error, self.seconds), strict=True):
             self.history[name].append(number)
         self.stale += 1
-        if held_out < (self.best[0] if self.best else math.inf):
-            self.best = held_out, self.constraint.frame.clone(), self.constraint.rest.detach().clone()
+        if held_out < (self.best.loss if self.best else math.inf):
+            frame, rest = self.constraint.frame.clone(), self.constraint.rest.detach().clone()
+            self.best = Best(loss=held_out, frame=frame, rest=rest)
             self.stale = 0
         self.epoch, self.batch = self.epoch + 1, 0
         self.sums.zero_()
@@ -261,27 +263,36 @@ class _Run:
         self._check_divergence()
         if process_rank() > 0:  # the first process writes for all
             return
+        write_checkpoint(self.path, self._state().values(self.constraint.optimizer_layout(self.options)))
+
+    def _state(self) -> RunState:
         names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
         state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
-        write_checkpoint(self.path, state | {"optimizer": self.optimizer.state_dict()})
+        return RunState(**state, optimizer=self.constraint.optimizer_state(self.optimizer))
 
     def _resume(self, path: Path) -> None:
-        state = on_first_rank(lambda: read_checkpoint(path))
-        if state is None:
+        values = on_first_rank(lambda: read_checkpoint(path))
+        if values is None:
             return
-        theirs = state.pop("fingerprint")
-        if theirs != self.fingerprint:
+        anew = "use another file, or remove this one to start anew"
+        theirs = values.get("fingerprint")
+        if isinstance(theirs, dict) and theirs != self.fingerprint:
             other = [name for name in self.fingerprint if theirs.get(name) != self.fingerprint[name]]
-            raise ValueError(
-                f"the checkpoint {path} belongs to another run, which differs in {', '.join(other)}; use another file, or "
-                "remove this one to start anew"
-            )
-        self._put(state.pop("frame"), state.pop("rest"))
-        self.constraint.load_optimizer(self.optimizer, state.pop("optimizer"))
-        self.sums.copy_(state.pop("sums"))
-        for name, saved in state.items():
-            setattr(self, name, saved)
+            raise ValueError(f"the checkpoint {path} belongs to another run, which differs in {', '.join(other)}; {anew}")
+        try:
+            of_optimizer = self.constraint.optimizer_layout(self.options)
+            self._go_on_from(RunState.checked(values, self.options, of_optimizer, self._state()))
+        except ValueError as error:
+            raise ValueError(f"the checkpoint {path} is none that such a run has written: {error}; {anew}") from error
+
+    def _go_on_from(self, state: RunState) -> None:
+        self._put(state.frame, state.rest)
+        self.constraint.check_frame()
+        self.constraint.load_optimizer(self.optimizer, state.optimizer)
+        self.sums.copy_(state.sums)
+        self.epoch, self.batch, self.stale, self.seconds = state.epoch, state.batch, state.stale, state.seconds
+        self.history, self.best = state.history, on_device(state.best, self.device)
 
     def _put(self, frame: Tensor, rest: Tensor) -> None:
         self.constraint.frame.copy_(frame)

@@ -185,7 +185,7 @@ def test_what_would_need_code_is_not_saved(tmp_path, parameter, kind):
 
 def test_bad_parameters_are_noticed_when_saving(tmp_path):
     fitted = QuadricDetector().fit(X).set_params(epoch_num=-1)
-    with pytest.raises(ValueError, match="epoch_num must be a whole number of 0 or more"):
+    with pytest.raises(ValueError, match="epoch_num must be a whole number from 0 to 100000"):
         fitted.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
