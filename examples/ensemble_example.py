@@ -111,6 +111,8 @@ def main(data: Path | None = None, n_rows: int = 2000, n_splits: int = 10, quiet
     groups: dict[str, list[dict[str, float]]] = {}
     for split in adbench(data, n_rows) if data else breast_cancer(n_splits):
         groups.setdefault(split.name, []).append(roc_aucs(split))
+    if not groups:
+        raise SystemExit(f"there is no file adbench/<group>/<set>.npz in the folder {data}, that --data names")
     means = {group: {name: float(np.mean([row[name] for row in rows])) for name in rows[0]} for group, rows in groups.items()}
     if not quiet:
         print(table(means, {group: len(rows) for group, rows in groups.items()}))

@@ -31,6 +31,8 @@ def test_ensemble_example_with_files(tmp_path):
     means = ensemble_example.main(data=tmp_path, quiet=True)
     assert list(means) == ["Classical"]
     assert means["Classical"]["average"] > 0.8
+    with pytest.raises(SystemExit, match=rf"no file adbench/<group>/<set>.npz in the folder {folder}"):
+        ensemble_example.main(data=folder, quiet=True)
 
 
 @pytest.mark.filterwarnings("ignore:y should not be presented in unsupervised learning", r"ignore:(?s).*silent.*are not used")
@@ -48,9 +50,10 @@ def test_ensemble_models_example(capsys):
 
 def test_penalty_and_manifold_agree(tmp_path, capsys):
     picture = tmp_path / "picture.png"
-    found, combined = penalty_vs_manifold_example.main(picture, epoch_num=20)
+    found, combined = penalty_vs_manifold_example.main(picture, epoch_num=8)
     assert found.rank_correlation > 0.4
-    assert min([combined, *found.roc_auc.values()]) > 0.8
+    assert min(combined, *(found.roc_auc[name] for name in found.runs)) > 0.7
+    assert min(found.roc_auc["default"], found.roc_auc["closed_form"]) > 0.9
     assert found.runs["stiefel"].errors[-1] < 1e-5 < found.runs["penalty"].errors[-1]
     assert "rank correlation" in capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -7,6 +7,8 @@ The rooms, from the ground up; each imports only from those above it:
 
 ``allowed``, ``parameters``
     what can be asked for: every parameter of the detector and of training, declared once
+``progress``
+    where a long computation is, and where its time went
 ``geometry``
     what a quadric is: packing, values and gradients, distances, projection, zero sets
 ``parallel``
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from pyod_quadric.adengine import register as register
     from pyod_quadric.cluster import batch_scorer as batch_scorer
     from pyod_quadric.cluster import score_dask as score_dask
+    from pyod_quadric.data.finite import finite_rows as finite_rows
     from pyod_quadric.detector import QuadricDetector as QuadricDetector
     from pyod_quadric.fitting.comparison import Comparison as Comparison
     from pyod_quadric.fitting.comparison import ConstraintRun as ConstraintRun
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "adengine": ["register"],
     "cluster": ["batch_scorer", "score_dask"],
+    "data.finite": ["finite_rows"],
     "detector": ["QuadricDetector"],
     "fitting.comparison": ["Comparison", "ConstraintRun", "compare_constraints"],
     "fitting.dimension": ["Spectrum", "principal_spectrum"],

@@ -2,9 +2,15 @@
 
 import math
 import os
+import reprlib
 from collections.abc import Mapping as AnyMapping
 from numbers import Integral, Real
 from typing import Any, Protocol, get_args
+
+MOST_COUNT = 2**53  # rows, epochs, seeds: floats count no farther, and nothing here has more
+
+_short = reprlib.Repr()  # a file may have a text of megabytes where a number is expected
+_short.maxstring = _short.maxother = _short.maxlong = 200
 
 
 class Kind(Protocol):
@@ -37,7 +43,7 @@ def checked(name: str, value: Any, kinds: tuple[Kind, ...]) -> Any:
     for kind in kinds:
         if kind.accepts(value):
             return kind.plain(value)
-    raise ValueError(f"{name} must be {', or '.join(map(str, kinds))}; got {value!r}")
+    raise ValueError(f"{name} must be {', or '.join(map(str, kinds))}; got {_short.repr(value)}")
 
 
 def parsed(text: str, kinds: tuple[Kind, ...]) -> Any:
@@ -85,13 +91,13 @@ class Words(_Plain):
 
 
 class Whole:
-    """Whole numbers from some number on."""
+    """Whole numbers from some number on, up to ``MOST_COUNT`` if nothing else is said."""
 
-    def __init__(self, least: int, most: int | None = None) -> None:
-        self.least, self._most = least, most
+    def __init__(self, least: int, most: int = MOST_COUNT) -> None:
+        self.least, self.most = least, most
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, Integral) and not _is_flag(value) and self.least <= int(value) <= self._last(value)
+        return isinstance(value, Integral) and not _is_flag(value) and self.least <= int(value) <= self.most
 
     def plain(self, value: Any) -> int:
         return int(value)
@@ -99,14 +105,11 @@ class Whole:
     def parse(self, text: str) -> int:
         return int(text)
 
-    def _last(self, value: Any) -> int:
-        return int(value) if self._most is None else self._most
-
     def __str__(self) -> str:
         return (
             f"a whole number of {self.least} or more"
-            if self._most is None
-            else f"a whole number from {self.least} to {self._most}"
+            if self.most == MOST_COUNT
+            else f"a whole number from {self.least} to {self.most}"
         )
 
 
@@ -122,7 +125,10 @@ class Number:
         least, above, most, below = self._bounds.values()
         if not isinstance(value, Real) or _is_flag(value):
             return False
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # of a whole number
+            return False
         return math.isfinite(number) and least <= number <= most and above < number < below
 
     def plain(self, value: Any) -> float:
@@ -229,10 +235,10 @@ class Seed(Whole):
     """What scikit-learn takes as ``random_state``, but for None."""
 
     def __init__(self) -> None:
-        super().__init__(0)
+        super().__init__(0, 2**32 - 1)
 
     def accepts(self, value: Any) -> bool:
-        return type(value).__name__ == "RandomState" or (super().accepts(value) and int(value) < 2**32)
+        return type(value).__name__ == "RandomState" or super().accepts(value)
 
     def plain(self, value: Any) -> Any:
         return int(value) if super().accepts(value) else value

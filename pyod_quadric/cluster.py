@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pyod_quadric.detector import QuadricDetector
 
@@ -42,14 +42,19 @@ class BatchScorer:
     checksum: str
 
     def __call__(self, rows: ArrayLike) -> Any:
-        """Return the outlier scores (n,) of rows (n, d): an array, or of a pandas DataFrame a Series with its index."""
-        n_rows = np.shape(rows)[0]
-        model = self._model()
-        scores = model.decision_function(rows) if n_rows else np.empty(0)
+        """Return the outlier scores (n,) of rows (n, d): an array, or of pandas a Series with its index.
+
+        Of pandas it may be a DataFrame, or a Series whose entries are rows, as columns of lists come from Spark.
+        """
         pandas = sys.modules.get("pandas")  # whoever has a DataFrame has imported it
-        if pandas is not None and isinstance(rows, pandas.DataFrame):
-            return pandas.Series(scores, index=rows.index)
-        return scores
+        if pandas is None or not isinstance(rows, pandas.DataFrame | pandas.Series):
+            return self._scores(rows)
+        of_rows = isinstance(rows, pandas.Series) and len(rows) > 0
+        return pandas.Series(self._scores(np.stack(rows.tolist()) if of_rows else rows), index=rows.index)
+
+    def _scores(self, rows: ArrayLike) -> NDArray[np.float64]:
+        model = self._model()
+        return model.decision_function(rows) if np.shape(rows)[0] else np.empty(0)
 
     def _model(self) -> QuadricDetector:
         found = Path(self.path).stat()
@@ -73,8 +78,8 @@ def _loaded(path: str, checksum: str, *_: int) -> QuadricDetector:
 def batch_scorer(path: str | PathLike[str]) -> BatchScorer:
     """Return a function that scores batches of rows by a model file, for workers of any cluster.
 
-    It takes arrays and pandas DataFrames, pickles to less than a kilobyte, and reads the file once in each process. A process
-    keeps the last four models, and reads a file again when it has changed.
+    It takes arrays, pandas DataFrames and Series of rows, pickles to less than a kilobyte, and reads the file once in each
+    process. A process keeps the last four models, and reads a file again when it has changed.
 
     Parameters
     ----------

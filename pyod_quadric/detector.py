@@ -1,9 +1,10 @@
 """The detector: PyOD's interface to what is learnt elsewhere."""
 
+import copy
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -14,23 +15,27 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from pyod.models.base import BaseDetector
 from scipy.stats import false_discovery_control
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from pyod_quadric._version import __version__
 from pyod_quadric.allowed import Number, Whole, checked
 from pyod_quadric.data.groups import group_keys
+from pyod_quadric.data.memory import dtype_of, in_memory
 from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
+from pyod_quadric.data.sources import check_finite
 from pyod_quadric.data.stream import Reservoir
-from pyod_quadric.fitting.fit import fit_model
+from pyod_quadric.fitting.fit import fit_model, seed_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
-from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, posterior_of
+from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, far_out, posterior_of, spread_of
+from pyod_quadric.model.folder import model_file, save_folder
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.model.module import ScoreModule, onnx_bytes
+from pyod_quadric.model.pickled import from_plain, to_plain
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
 from pyod_quadric.parallel.devices import device_of
-from pyod_quadric.parallel.ranks import on_first_rank
+from pyod_quadric.parallel.ranks import on_first_rank, process_rank
 from pyod_quadric.parallel.threads import share_of_cores
 from pyod_quadric.parameters import (
     LEAST_ROWS,
@@ -43,6 +48,7 @@ from pyod_quadric.parameters import (
     TrainingOptions,
     declarations,
 )
+from pyod_quadric.progress import reported
 from pyod_quadric.storage.atomic import write_atomically
 from pyod_quadric.storage.container import read_container
 
@@ -84,8 +90,11 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     Parameters
     ----------
-    contamination : float in (0, 0.5] or thresholder, default=0.1
-        The share of outliers in the training rows, which decides ``threshold_``; or an object of pythresh that decides it.
+    contamination : float in (0, 0.5], "auto" or thresholder, default=0.1
+        The share of outliers in the training rows, which decides ``threshold_``; or an object of pythresh that decides it. With
+        "auto" it is where the logarithm of a held-out score is three robust standard deviations above the median: of rows
+        without outliers that flags 3 % on average over 36 data sets (0 to 17 %), and outliers only if they are far out. It does
+        not guess how many outliers there are; see :func:`pyod_quadric.model.calibration.far_out`.
     n_quadrics : int or "auto", default="auto"
         How many quadrics: "auto" tries all that are orthonormal in the closed form, at most 400, and keeps those with evidence.
         For ``score_function="mean_distance"`` it is half of all, at most 400, and from a random start at most 100.
@@ -153,7 +162,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     random_state : int, RandomState or None, default=42
         Decides the folds, the references and the order of rows in training. No global generator is used.
     verbose : {0, 1, 2}, default=0
-        Nothing, a progress bar of the training, or a line for each epoch.
+        Nothing; where the fit is, with a bar for the current stage; or a line for each epoch of training.
 
     Raises
     ------
@@ -186,6 +195,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         How much each training row counted.
     history_ : dict of lists
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
+    timings_ : dict of str
+        The seconds of each stage of the latest fit, such as "row weights", "closed form", "training" and "held-out scores", in
+        the order in which they began to end. They are not in the files of :meth:`save`, so that the same fit gives the same
+        file; after :meth:`load` there are none.
     model_ : pyod_quadric.model.Model
         Everything that a score needs.
     versions_ : dict of str
@@ -193,6 +206,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         beside those that it writes down itself.
     n_features_in_, feature_names_in_
         scikit-learn's.
+    list_column_ : str
+        The column of lists that held the rows, if a column of a file did. In other files it is found by this name.
 
     Examples
     --------
@@ -208,7 +223,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def __init__(
         self,
         *,
-        contamination: float = 0.1,
+        contamination: float | Literal["auto"] = 0.1,
         n_quadrics: int | Literal["auto"] = "auto",
         n_components: int | float | Literal["auto"] | None = "auto",
         normalize: bool | Literal["auto"] = "auto",
@@ -321,11 +336,12 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> bool(detector.predict(others).mean() < 0.1)
         True
         """
-        with self._unless_it_fails(), share_of_cores():
+        with self._unless_it_fails(), share_of_cores(), self._reported() as timings:
             self.__dict__.pop("_stream", None)
             parameters = self._parameters()
             rows = self._validated(X, reset=True, least=LEAST_ROWS)
             self._fit(rows, parameters, None if groups is None else group_keys(groups, rows.n_rows))
+            self.timings_ = timings
         return self
 
     def partial_fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
@@ -355,8 +371,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> len(detector.decision_scores_), detector.predict([[0.0, 0.0], [3.5, 3.5]])
         (200, array([1, 0]))
         """
-        with self._unless_it_fails(), share_of_cores():
-            self._partial_fit(X, groups)
+        with self._unless_it_fails(), share_of_cores(), self._reported() as timings:
+            if self._partial_fit(X, groups):
+                self.timings_ = timings
         return self
 
     def decision_function(self, X: ArrayLike, batch_size: int | None = None) -> NDArray[np.float64]:
@@ -409,7 +426,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         0
         """
         if false_positive_rate is None and false_discovery_rate is None:
-            return super().predict(X, return_confidence)
+            return BaseDetector.predict(self._with_number(), self._checked(X), return_confidence)
         if return_confidence or None not in (false_positive_rate, false_discovery_rate):
             raise ValueError(
                 "give one of return_confidence, false_positive_rate and false_discovery_rate, since each decides alone"
@@ -468,10 +485,26 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
                [0.95, 0.05]])
         """
         if method != "posterior":
-            return super().predict_proba(X if hasattr(X, "shape") else np.asarray(X), method, return_confidence)
+            return BaseDetector.predict_proba(self._with_number(), self._checked(X), method, return_confidence)
         outlier = posterior_of(self.predict_pvalue(X), self._share_of_outliers())
         both = np.stack([1 - outlier, outlier], axis=1)
         return (both, self.predict_confidence(X)) if return_confidence else both
+
+    def predict_confidence(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return PyOD's confidence (n,) in the labels of rows (n, d): how often other training rows would give the same."""
+        confidence: NDArray[np.float64] = BaseDetector.predict_confidence(self._with_number(), self._checked(X))
+        return confidence
+
+    def predict_with_rejection(self, X: ArrayLike, *args: Any, **options: Any) -> Any:
+        """Return labels (n,) as :meth:`predict` does, -2 where PyOD's confidence is low; see ``BaseDetector``."""
+        detector: Any = self._with_number()
+        labels = BaseDetector.predict_with_rejection(detector, self._checked(X), *args, **options)
+        self.rejection_threshold_ = detector.rejection_threshold_
+        return labels
+
+    def compute_rejection_stats(self, *args: Any, **options: Any) -> Any:
+        """Return how many labels PyOD rejects, and what that costs at most; see ``BaseDetector``."""
+        return BaseDetector.compute_rejection_stats(self._with_number(), *args, **options)
 
     def drift_test(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> DriftResult:
         """Say whether a whole batch of rows is like the rows of the fit: drift, if it is not.
@@ -616,14 +649,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> bool((loaded.decision_function(rows) == detector.decision_function(rows)).all())
         True
         """
-        check_is_fitted(self, "model_")
-        Parameters.silent(**self.get_params(deep=False))  # raises where a loaded detector could not be fitted again
-        stream: Reservoir | None = getattr(self, "_stream", None)
-        if sample and stream is None:
-            stream = self._continued_stream()
-        here = {"device": "cpu" if self.device == "cpu" else None, **self._without_checkpoint()}
-        state = self._state(None if sample is False else stream)
-        write_atomically(Path(path), [to_bytes(state, self.get_params(deep=False) | here)])
+        write_atomically(Path(path), [to_bytes(*self._saved(sample))])
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -639,6 +665,43 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             return cls._from_state(*from_content(read_container(path)))
         except ValueError as error:
             raise ValueError(f"{path} cannot be loaded: {error}") from error
+
+    def save_pretrained(self, folder: str | PathLike[str]) -> None:
+        """Write the fitted detector as a folder for a model hub: the file of :meth:`save`, a configuration, and a model card.
+
+        ``model.safetensors`` has everything, without the sample of a stream; ``config.json`` says what is in it; ``README.md``
+        is a model card with front matter, with the figures of the fit and gaps for what only you know. It is not written where
+        there is one. Nothing is uploaded: ``huggingface_hub.upload_folder`` does that.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> detector = QuadricDetector().fit(np.random.default_rng(0).normal(size=(100, 3)))
+        >>> with TemporaryDirectory() as folder:
+        ...     detector.save_pretrained(folder)
+        ...     files = sorted(path.name for path in Path(folder).iterdir())
+        ...     loaded = QuadricDetector.from_pretrained(folder)
+        >>> files, loaded.n_features_in_
+        (['README.md', 'config.json', 'model.safetensors'], 3)
+        """
+        save_folder(folder, *self._saved(sample=False), detector=type(self).__name__)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | PathLike[str]) -> Self:
+        """Read a detector from a local folder that :meth:`save_pretrained` has written; nothing in it is run.
+
+        Parameters
+        ----------
+        folder : path
+            For a model on a hub, what ``huggingface_hub.snapshot_download("OWNER/NAME")`` returns.
+        """
+        return cls.load(model_file(folder))
 
     def to_module(self, *, p_values: bool = False) -> ScoreModule:
         """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
@@ -708,7 +771,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in UNSAVED}
+        return to_plain({name: value for name, value in state.items() if name not in UNSAVED})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(from_plain(state))
 
     @contextmanager
     def _unless_it_fails(self) -> Iterator[None]:
@@ -720,6 +786,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             self.__dict__.clear()
             self.__dict__.update(earlier)
             raise
+
+    def _reported(self) -> AbstractContextManager[dict[str, float]]:
+        """Write down the seconds of each stage of a fit, and show the first process's if that is asked for."""
+        return reported(self.verbose == 1 and process_rank() == 0)
 
     def _parameters(self) -> Parameters:
         return Parameters(**self.get_params(deep=False))
@@ -739,10 +809,20 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self._set_n_classes(None)
         self._process_decision_scores()
 
+    def _saved(self, sample: bool | None) -> tuple[FittedState, dict[str, Any]]:
+        """Return what a file holds: the fitted state, and the parameters without what belongs to this machine."""
+        check_is_fitted(self, "model_")
+        Parameters.silent(**self.get_params(deep=False))  # raises where a loaded detector could not be fitted again
+        stream: Reservoir | None = getattr(self, "_stream", None)
+        if sample and stream is None:
+            stream = self._continued_stream()
+        here = {"device": "cpu" if self.device == "cpu" else None, **self._without_checkpoint()}
+        return self._state(None if sample is False else stream), self.get_params(deep=False) | here
+
     def _state(self, stream: Reservoir | None) -> FittedState:
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         fitted = {name: getattr(self, attribute) for name, attribute in ATTRIBUTES.items()}
-        return FittedState(**fitted, feature_names=names, stream=stream)
+        return FittedState(**fitted, feature_names=names, list_column=getattr(self, "list_column_", None), stream=stream)
 
     @classmethod
     def _from_state(cls, state: FittedState, parameters: dict[str, Any]) -> Self:
@@ -758,9 +838,12 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             value = getattr(state, name)
             setattr(detector, attribute, np.float64(value) if isinstance(value, float) else value)
         detector._set_n_classes(None)
+        detector.timings_ = {}
         detector.n_features_in_ = len(state.model.coordinates.mean)
         if state.feature_names is not None:
             detector.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        if state.list_column is not None:
+            detector.list_column_ = state.list_column
         if state.stream is not None:
             detector._stream = state.stream
         return detector
@@ -773,10 +856,33 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return known[1]
 
     def _share_of_outliers(self) -> float:
-        """Return the contamination, or what a thresholder has made of it."""
-        return float(np.mean(self.labels_) if hasattr(self.contamination, "fit") else self.contamination)
+        """Return the contamination, or the share that a thresholder or "auto" has found, which must not be none."""
+        if isinstance(self.contamination, float | int):
+            return float(self.contamination)
+        return max(float(np.mean(self.labels_)), 1 / (len(self.labels_) + 1))
 
-    def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> None:
+    def _process_decision_scores(self) -> Self:
+        scores = self.decision_scores_
+        if self.contamination == "auto":
+            self.threshold_ = np.float64(far_out(scores))
+            self.labels_ = (scores > self.threshold_).astype(int)
+            self._mu = np.mean(scores)
+        else:
+            super()._process_decision_scores()
+        self._sigma = np.float64(spread_of(scores))  # PyOD divides by it
+        return self
+
+    def _with_number(self) -> Self:
+        """Return a detector for methods of PyOD that calculate with the contamination: this one, or a shallow copy."""
+        check_is_fitted(self, "model_")
+        if self.contamination != "auto":
+            return self
+        detector = copy.copy(self)
+        detector.contamination = min(0.5, self._share_of_outliers())
+        return detector
+
+    def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> bool:
+        """Learn from further rows, and return whether they are enough for another fit."""
         parameters = self._parameters()
         is_fitted = hasattr(self, "model_")
         rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_stream"))
@@ -784,12 +890,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         self._stream = self._continued_stream().with_rows(rows, keys)
         is_due = self._stream.has_grown() if is_fitted else self._stream.n_seen >= LEAST_ROWS
         if not is_due:
-            return
+            return False
         self._stream = self._stream.used()
         changes = self._without_checkpoint()  # which belongs to one fit, and here are many short ones
         if changes:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
         self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
+        return True
 
     def _continued_stream(self) -> Reservoir:
         """Return what is kept of the rows so far; after a change of the window, as if there had been no others."""
@@ -824,13 +931,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     def _validated(self, X: ArrayLike, reset: bool = False, least: int = 1) -> Rows:
         """Return rows of floats, after a look at their number, shape, values and names, which a reset remembers."""
-        dtype = getattr(X, "dtype", None)
-        small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4  # float16, too, as in files
-        types = [np.float32] if small else [np.float64, np.float32]
-        if not is_large(X):
-            return rows_of(validate_data(self, X, reset=reset, dtype=types, ensure_min_samples=least))
+        if reset:
+            self.__dict__.pop("list_column_", None)
+        given = X if is_large(X) else in_memory(X)
+        if not is_large(given):
+            # scikit-learn would make float64 of float16, and of some tables of float32.
+            types = [np.float32] if dtype_of(given) == np.float32 else [np.float64, np.float32]
+            checks = {"dtype": types, "ensure_min_samples": least, "ensure_all_finite": False}
+            array = validate_data(self, given, reset=reset, **checks)
+            check_finite(array)
+            return rows_of(array)
         known = None if reset else getattr(self, "feature_names_in_", None)
-        rows = large_rows(X, None if known is None else list(known))  # scikit-learn would look at all of them at once
+        # scikit-learn would look at all of them at once.
+        rows = large_rows(given, None if known is None else list(known), getattr(self, "list_column_", None))
         if rows.n_rows < least:
             raise ValueError(f"at least {least} rows are needed, got {rows.n_rows}")
         if reset:
@@ -838,6 +951,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
             self.n_features_in_ = rows.n_features
             if rows.names is not None:
                 self.feature_names_in_ = np.array(rows.names, dtype=object)
+            if rows.list_column is not None:
+                self.list_column_ = rows.list_column
         elif rows.n_features != self.n_features_in_:
             raise ValueError(f"rows must have {self.n_features_in_} features, as those of the fit, got {rows.n_features}")
         return rows
@@ -851,10 +966,3 @@ def _group_means(values: NDArray[np.float64], keys: NDArray[np.int64]) -> NDArra
     """Return the mean value of each group."""
     places, counts = np.unique(keys, return_inverse=True, return_counts=True)[1:]
     return np.bincount(places, values) / counts
-
-
-def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
-    if random_state is None:
-        return int(np.random.default_rng().integers(2**31))
-    return int(check_random_state(random_state).randint(2**31 - 1))

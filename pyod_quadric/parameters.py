@@ -41,6 +41,8 @@ Init = Literal["auto", "spectral", "random"]
 LEAST_ROWS = 3  # of a fit, and of the window of a stream: one for each fold
 # From a closed form there is not far to go, and large steps lead away from it.
 LR_FROM_CLOSED_FORM = 0.001
+# A file of a stranger holds parameters, too, and none of them may keep a machine busy for ever.
+MOST_EPOCHS = 100_000
 
 
 def declared(default: Any, words: str, *kinds: Kind, compare: bool = True) -> Any:
@@ -129,12 +131,12 @@ class TrainingOptions(_Declared):
     lr: float = declared(0.01, "the learning rate", Number(above=0))
     momentum: float = declared(0.9, "the momentum of SGD, the first beta of Adam", Number(least=0, below=1))
     schedule: Schedule = declared("cosine", "how the learning rate falls", Words(Schedule))
-    epoch_num: int = declared(20, "epochs of training", Whole(0))
+    epoch_num: int = declared(20, "epochs of training", Whole(0, MOST_EPOCHS))
     batch_size: int = declared(1024, "rows of a training step", Whole(1))
     validation_fraction: float = declared(0.0, "the share of rows that training holds out", Number(least=0, most=0.5))
     patience: int | None = declared(None, "stop after this many epochs without a smaller held-out loss", Whole(1), Nothing())
     seed: int = declared(0, "decides the order of the rows", Whole(0))
-    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), compare=False)
+    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), Flag(), compare=False)
     checkpoint: str | PathLike[str] | None = declared(
         None, "the file from which a killed training resumes", PathName(), Nothing(), compare=False
     )
@@ -192,7 +194,9 @@ class Parameters(_Declared):
     (None, 20)
     """
 
-    contamination: Any = declared(0.1, "the share of outliers among the rows, which decides the threshold", Share())
+    contamination: Any = declared(
+        0.1, "the share of outliers among the rows, which decides the threshold; or auto", Share(), Words("auto")
+    )
     n_quadrics: int | Literal["auto"] = declared("auto", "how many quadrics", Words("auto"), Whole(1))
     n_components: int | float | Literal["auto"] | None = declared(
         "auto",
@@ -211,7 +215,7 @@ class Parameters(_Declared):
     inner_product: InnerProduct = declared("hs", "what is orthonormal: matrices or coefficients", Words(InnerProduct))
     init: Any = declared("auto", "where the quadrics start", Words(Init), Object("Quadrics"))
     constraint: ConstraintName | None = _optional("constraint")
-    epoch_num: int | None = declared(None, "epochs of training; 0 is the closed form alone", Whole(0), Nothing())
+    epoch_num: int | None = declared(None, "epochs of training; 0 is the closed form alone", Whole(0, MOST_EPOCHS), Nothing())
     lr: float | None = _optional("lr")
     batch_size: int | None = _optional("batch_size")
     optimizer_name: OptimizerName | None = _optional("optimizer_name")
@@ -219,7 +223,7 @@ class Parameters(_Declared):
     device: str | None = declared(None, "where to compute, such as cuda:0; else CUDA if there is any", Text(), Nothing())
     window: int | None = declared(None, "how many rows a stream remembers", Whole(LEAST_ROWS), Nothing())
     random_state: Any = declared(42, "the seed of everything random", Seed(), Nothing())
-    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0))
+    verbose: int = declared(0, "0: nothing, 1: a progress bar, 2: a line for each epoch", Whole(0), Flag())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from os import PathLike
+from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LightSource
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -148,7 +149,11 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
 
 
 def plot_comparison(comparison: Comparison) -> Figure:
-    """Draw penalty against manifold: held-out losses and orthonormality errors over time, and one score over the other.
+    """Draw the detectors of a comparison, and of penalty against manifold the losses, the errors and the scores.
+
+    The first picture has the ROC-AUC of each detector, or without labels the rank correlation of its scores with those of the
+    default. The others are about quadrics alone: held-out losses and orthonormality errors over time, and one score over the
+    other.
 
     Parameters
     ----------
@@ -160,26 +165,49 @@ def plot_comparison(comparison: Comparison) -> Figure:
     matplotlib.figure.Figure
         Which belongs to no window; ``savefig`` writes it.
     """
-    figure = Figure(figsize=(13, 4), layout="constrained")
-    losses, errors, scores = figure.subplots(1, 3)
+    figure = Figure(figsize=(13, 8), layout="constrained")
+    detectors, losses, errors, scores = figure.subplots(2, 2).flat
+    _draw_detectors(detectors, comparison)
     for name, run in comparison.runs.items():
         style = {"color": CONSTRAINT_COLOURS[name], "label": f"{CONSTRAINT_NAMES[name]}, learning rate {run.lr:g}"}
         losses.plot(run.seconds, run.losses, ".-", **style)
         errors.semilogy(run.seconds[1:], run.errors[1:], ".-", **style)
-    losses.set(xlabel="seconds", ylabel="mean order-2 distance", title="Held-out loss")
-    errors.set(xlabel="seconds", ylabel="‖ṼᵀṼ − I‖", title="Orthonormality error")
+    losses.set(xlabel="seconds", ylabel="mean order-2 distance", title="Quadrics alone: held-out loss")
+    errors.set(xlabel="seconds", ylabel="‖ṼᵀṼ − I‖", title="Quadrics alone: orthonormality error")
     penalty, manifold = (comparison.scores[name] for name in CONSTRAINT_NAMES)
     shown = slice(None, None, max(1, len(penalty) // MOST_POINTS))
     scores.loglog(penalty[shown], manifold[shown], ".", markersize=3, alpha=0.5, color="tab:gray")
     scores.set(
-        xlabel="score by the penalty",
-        ylabel="score by the manifold",
-        title=f"Scores of {len(penalty)} rows, ρ = {comparison.rank_correlation:.3f}",
+        xlabel="score by quadrics trained with the penalty",
+        ylabel="score by those trained on the manifold",
+        title=f"Quadrics alone: scores of {len(penalty)} rows, ρ = {comparison.rank_correlation:.3f}",
     )
+    for axis in (scores.xaxis, scores.yaxis):  # scores may be within one power of ten
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     for axes in (losses, errors, scores):
         axes.grid(alpha=0.3)
     losses.legend()
     return figure
+
+
+def _draw_detectors(ax: Axes, comparison: Comparison) -> None:
+    roc_auc = comparison.roc_auc
+    values = {name: comparison.correlation(name) for name in comparison.detectors} if roc_auc is None else roc_auc
+    words = [fill(detector.words, 40) for detector in comparison.detectors.values()]
+    colours = [CONSTRAINT_COLOURS.get(name.removeprefix("default_"), "tab:gray") for name in comparison.detectors]
+    bars = ax.barh(words, list(values.values()), color=colours)
+    ax.bar_label(bars, fmt="%.3f", padding=3)
+    ax.invert_yaxis()
+    ax.set_xlim(min(0.0, *values.values()), 1.15)
+    is_rated = roc_auc is not None
+    if is_rated:
+        ax.axvline(0.5, color="black", linestyle=":", linewidth=1)  # chance
+    ax.set(
+        xlabel="ROC-AUC" if is_rated else "rank correlation of scores",
+        title="Detectors, by rows that they have not seen" if is_rated else "Detectors: agreement with the default",
+    )
 
 
 def plot_scores(

@@ -18,6 +18,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.optim import Optimizer
 
+from examples.benchmarks._data import DATA
 from pyod_quadric.training.constraints import Constraint
 from pyod_quadric.training.objective import mean_distance_and_gradient
 
@@ -149,7 +150,7 @@ def argument_parser(docstring: str, *, data: bool, seeds: bool | None = False) -
     elif seeds is not None:
         parser.add_argument("--seed", type=int, default=0, help="the first seed")
     if data:
-        parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="directory of the development data")
+        parser.add_argument("--data", type=Path, default=DATA, help="folder of the data; see README.md beside the benchmarks")
     return parser
 
 

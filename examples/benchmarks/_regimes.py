@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from examples.benchmarks._common import DataSet, load_adbench, load_sentences, synthetic
+from examples.benchmarks._data import ADBENCH, CLINC150, SENTENCES, WORDNET
 
 CLEAN, CONTAMINATED = MODES = ("clean", "contaminated")
 CONTAMINATION = 0.05
@@ -55,7 +56,7 @@ class Regime(NamedTuple):
 
 def _adbench(group: str) -> dict[str, Any]:
     def names(files: Files) -> list[str]:
-        return sorted(path.stem for path in (files.data / "adbench" / group).glob("*.npz"))
+        return list(ADBENCH[group])
 
     def load(files: Files, name: str, seed: int, contaminated: bool) -> DataSet:
         return load_adbench(files.data / "adbench" / group / f"{name}.npz", seed, contaminated=contaminated)
@@ -94,17 +95,17 @@ def with_outliers(split: DataSet, seed: int, contamination: float = CONTAMINATIO
 
 
 def _load_sentences(files: Files, name: str, seed: int, contaminated: bool) -> DataSet:
-    return load_sentences(files.data / f"sentences/{name}.npz", seed)
+    return load_sentences(files.data / SENTENCES, seed)
 
 
 @cache
 def _sources(files: Files) -> dict[str, Rows]:
-    with np.load(files.data / "sentences/minilm.npz") as arrays:
+    with np.load(files.data / SENTENCES) as arrays:
         return {name: arrays[name].astype(np.float32) for name in arrays}
 
 
 def _domain_names(files: Files) -> list[str]:
-    sources = list(_sources(files))
+    sources = ("movie", "nyt", "tweets", "amazon")
     pairs = [f"{inside}, not {outside}" for inside, outside in permutations(sources, 2)]
     return pairs + [f"all but {name}" for name in sources]
 
@@ -134,7 +135,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _load_intents(files: Files, name: str, seed: int, contaminated: bool) -> DataSet:
-    arrays = _arrays(files.data / "clinc150/minilm.npz")
+    arrays = _arrays(files.data / CLINC150)
     rows, part, intent = arrays["X"].astype(np.float32), arrays["part"], arrays["intent"]
     if name == "out of scope":
         training, inliers, outliers = rows[part == 0], rows[part == 2], rows[part >= 4 if contaminated else part == 5]
@@ -147,7 +148,7 @@ def _load_intents(files: Files, name: str, seed: int, contaminated: bool) -> Dat
 
 
 def _load_wordnet(files: Files, name: str, seed: int, contaminated: bool) -> DataSet:
-    arrays, rng = _arrays(files.data / "wordnet/minilm.npz"), np.random.default_rng(seed)
+    arrays, rng = _arrays(files.data / WORDNET), np.random.default_rng(seed)
     rows, is_outside = arrays["X"], arrays["lexfile"] == LEXICOGRAPHER_FILES[name]
     inside, outside = (rng.permutation(np.flatnonzero(chosen)) for chosen in (~is_outside, is_outside))
     n_outside = N_WORDNET + contaminated * len(outside) // 2

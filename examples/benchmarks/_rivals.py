@@ -6,7 +6,6 @@ orthonormal rows (m, F), and G the gradient by it. The formulas are those of the
 
 from typing import Any
 
-import geoopt
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -15,6 +14,7 @@ from pyod_quadric.geometry.frames import gram
 from pyod_quadric.training.constraints import PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.manifold import FrameAdam
 from pyod_quadric.training.objective import Parts
+from pyod_quadric.training.riemannian import geoopt
 
 SECOND_DECAY = 0.999
 

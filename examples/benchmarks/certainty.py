@@ -20,6 +20,7 @@ from pyod.models.knn import KNN
 from sklearn.metrics import roc_auc_score
 
 from examples.benchmarks._common import argument_parser, markdown_table, write_results
+from examples.benchmarks._data import DATA, need
 from examples.benchmarks._detection_cells import Column, load, make_plan, quality, quiet
 from examples.benchmarks._regimes import SHAPES, Files, middle, shape
 from pyod_quadric import QuadricDetector
@@ -111,13 +112,15 @@ def picture(draws: list[dict[str, Any]], spreads: dict[str, list[float]]) -> Fig
 
 def main(
     output: Path,
-    data: Path = Path("../shared/data"),
+    data: Path = DATA,
     faces: Path | None = None,
     fast: bool = False,
     workers: int = 1,
 ) -> dict[str, Any]:
     """Measure, print the tables, write ``certainty.json`` and ``certainty.png``, and return the results."""
     n_draws, n_states = (10, 3) if fast else (1000, 10)
+    if not fast:
+        need(data)
     files = Files(data, faces)
     plan = make_plan(files, [0], fast)
     parallel = Parallel(n_jobs=workers)

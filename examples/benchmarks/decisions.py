@@ -24,6 +24,7 @@ from scipy.stats import false_discovery_control
 from sklearn.metrics import roc_auc_score
 
 from examples.benchmarks._common import argument_parser, markdown_table, write_results
+from examples.benchmarks._data import CLINC150, DATA, SENTENCES, WORDNET, adbench, need
 from examples.benchmarks._detection_cells import OURS, make_detector, quiet
 from pyod_quadric import QuadricDetector
 from pyod_quadric.model.calibration import Calibration, drift_of
@@ -65,22 +66,23 @@ def tasks(data: Path, fast: bool) -> Iterator[Task]:
         rows = (rng.normal(size=(100, 5))[people] + 0.1 * rng.normal(size=(300, 5))).astype(np.float32)
         yield Task("in groups", rows, 200, 5 * rows[:40], people)
         return
-    for path in sorted((data / "adbench").glob("*/*.npz")):
+    need(data)
+    for path in sorted(adbench(data)):
         with np.load(path) as arrays:
             rows, labels = arrays["X"].astype(np.float32), arrays["y"]
         yield Task(path.stem, rows[labels == 0], 2 * min(MOST_ROWS, int((labels == 0).sum())) // 3, rows[labels == 1])
-    with np.load(data / "sentences/minilm.npz") as arrays:
+    with np.load(data / SENTENCES) as arrays:
         sources = {name: arrays[name].astype(np.float32) for name in arrays}
     for name, rows in sources.items():
         others = np.concatenate([other for key, other in sources.items() if key != name])
         yield from (Task(name, rows, n, others) for n in SIZES if 4 * n <= 3.1 * len(rows))
-    with np.load(data / "clinc150/minilm.npz") as arrays:
+    with np.load(data / CLINC150) as arrays:
         rows, part, intent = arrays["X"].astype(np.float32), arrays["part"], arrays["intent"]
     known = np.isin(part, (0, 2))
     yield from (Task("clinc150", rows[known], n, rows[part == 5]) for n in (400, 2000, 10_000))
     yield Task("clinc150, new intents, no groups", rows[known], 10_000, rows[part == 5], -intent[known] - 1)
     yield Task("clinc150, new intents, groups", rows[known], 10_000, rows[part == 5], intent[known])
-    with np.load(data / "wordnet/minilm.npz") as arrays:
+    with np.load(data / WORDNET) as arrays:
         rows, files = arrays["X"].astype(np.float32), arrays["lexfile"]
     yield from (Task("wordnet", rows[files != 20], n, rows[files == 20]) for n in (2000, 8000))
 
@@ -254,7 +256,7 @@ def draw(results: dict[str, Any]) -> Figure:
     return figure
 
 
-def main(output: Path, data: Path = Path("../shared/data"), fast: bool = False, seed: int = 0) -> dict[str, Any]:
+def main(output: Path, data: Path = DATA, fast: bool = False, seed: int = 0) -> dict[str, Any]:
     """Measure, print the tables, write ``decisions.json`` and ``decisions.png``, and return the results."""
     results: dict[str, Any] = {}
     for task in tasks(data, fast):

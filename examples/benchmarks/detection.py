@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.benchmarks._common import argument_parser, write_results
+from examples.benchmarks._data import DATA, need
 from examples.benchmarks._detection_cells import ABLATIONS, OURS, PEERS, fill, make_plan, read_cells
 from examples.benchmarks._detection_tables import (
     ablation_table,
@@ -40,7 +41,7 @@ from examples.benchmarks._regimes import Files
 
 def main(
     output: Path,
-    data: Path = Path("../shared/data"),
+    data: Path = DATA,
     faces: Path | None = None,
     fast: bool = False,
     seeds: list[int] | None = None,
@@ -49,6 +50,8 @@ def main(
     cached: bool = False,
 ) -> dict[str, Any]:
     """Measure what is missing, print the tables, write ``detection.json`` and ``.png``, and return the results."""
+    if not fast and not cached:
+        need(data)
     files = Files(data, faces)
     plan = make_plan(files, seeds or [0, 1], fast)
     path = output / "detection_cells.json"

@@ -1,6 +1,6 @@
 """Scores of fixed fits over all development sets, written down or compared bit for bit: a change of form changes none of them.
 
-``python -m examples.benchmarks.golden --data ../shared/data --write before.npz`` writes them down, and with ``--compare
+``python -m examples.benchmarks.golden --data DIR --write before.npz`` writes them down, and with ``--compare
 before.npz`` a later version says which ones differ. Set ``OMP_NUM_THREADS=1``: the number of threads changes rounding.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from examples.benchmarks._data import CLINC150, SENTENCES, WORDNET, adbench, need
 from pyod_quadric import QuadricDetector
 
 MOST_ROWS = 4000  # of a fit that is not the default one
@@ -28,14 +29,15 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def sets(data: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Go through the development sets: a name, and rows."""
-    for path in sorted((data / "adbench").glob("*/*.npz")):
+    need(data)
+    for path in sorted(adbench(data)):
         yield path.stem, np.load(path)["X"][:10_000]
-    sentences = np.load(data / "sentences" / "minilm.npz")
+    sentences = np.load(data / SENTENCES)
     for name in sentences.files:
         if sentences[name].ndim == 2:
             yield f"sentences {name}", sentences[name]
-    for name in ("clinc150", "wordnet"):
-        yield name, np.load(data / name / "minilm.npz")["X"][:40_000]
+    for path in (CLINC150, WORDNET):
+        yield Path(path).parent.name, np.load(data / path)["X"][:40_000]
 
 
 def scores(rows: np.ndarray, settings: dict[str, Any]) -> np.ndarray:

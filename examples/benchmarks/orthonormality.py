@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import geoopt
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -27,10 +26,12 @@ from examples.benchmarks._common import (
     training_step,
     write_results,
 )
+from examples.benchmarks._data import DATA, ONE_OF_ADBENCH, need
 from pyod_quadric.geometry.frames import orthonormality_error
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import fit_working_coordinates
 from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
+from pyod_quadric.training.riemannian import geoopt
 from pyod_quadric.training.starts import random_quadrics
 
 TARGET = 1e-5
@@ -93,8 +94,7 @@ def _error(constraint: Constraint) -> float:
 
 def working_points(data: Path, n_features: int, fast: bool) -> Tensor:
     """Return rows in as many principal coordinates."""
-    name = "adbench/CV_by_ResNet18/CIFAR10_0.npz"
-    points = (synthetic(n_features=n_features) if fast else load_adbench(data / name)).training
+    points = (synthetic(n_features=n_features) if fast else load_adbench(data / ONE_OF_ADBENCH)).training
     return fit_working_coordinates(lambda: [points], n_features).transform(points)
 
 
@@ -113,8 +113,10 @@ def draw(results: list[dict[str, Any]]) -> Figure:
     return figure
 
 
-def main(output: Path, data: Path = Path("../shared/data"), fast: bool = False, seed: int = 0) -> dict[str, Any]:
+def main(output: Path, data: Path = DATA, fast: bool = False, seed: int = 0) -> dict[str, Any]:
     """Measure, print the table, write ``orthonormality.json`` and ``orthonormality.png``, and return the results."""
+    if not fast:
+        need(data, ONE_OF_ADBENCH)
     results = []
     for size in FAST if fast else FULL:
         points = working_points(data, size.n_features, fast)

@@ -41,6 +41,7 @@ from examples.benchmarks._common import (
     training_step,
     write_results,
 )
+from examples.benchmarks._data import CLINC150, DATA, ONE_OF_ADBENCH, SENTENCES, WORDNET, need
 from examples.benchmarks._regimes import REGIMES, Files
 from examples.benchmarks._rivals import ExactPenalty, GeooptStiefel, Landing, Muon, Pogo
 from pyod_quadric import Quadrics, second_order_distance
@@ -164,14 +165,17 @@ def product_of_spheres(n_spheres: int, dimension: int, n_rows: int = 4000, seed:
     return DataSet(rows(n_rows, n_spheres), rows(n_rows // 4, n_spheres), [rows(n_rows // 4, 1)])
 
 
+MNIST = "adbench/Classical/24_mnist.npz"
+
+
 def load_all(data: Path) -> dict[str, DataSet]:
     """Return the real data sets by name."""
     files = Files(data)
     glosses = REGIMES["wordnet"].load(files, "plants", 0, False)
     return {
-        "CIFAR10_0": load_adbench(data / "adbench/CV_by_ResNet18/CIFAR10_0.npz"),
-        "sentences": load_sentences(data / "sentences/minilm.npz"),
-        "mnist": load_adbench(data / "adbench/Classical/24_mnist.npz"),
+        "CIFAR10_0": load_adbench(data / ONE_OF_ADBENCH),
+        "sentences": load_sentences(data / SENTENCES),
+        "mnist": load_adbench(data / MNIST),
         "CLINC150": REGIMES["clinc150"].load(files, "out of scope", 0, False),
         "WordNet": glosses._replace(training=glosses.training[:N_WORDNET_ROWS]),
     }
@@ -434,8 +438,10 @@ def conditions(size: Size, seed: int, n_cases: int) -> str:
     )
 
 
-def main(output: Path, data: Path = Path("../shared/data"), fast: bool = False, seed: int = 0) -> dict[str, Any]:
+def main(output: Path, data: Path = DATA, fast: bool = False, seed: int = 0) -> dict[str, Any]:
     """Measure, print the tables, write ``penalty_vs_manifold.json`` and ``.png``, and return the results."""
+    if not fast:
+        need(data, ONE_OF_ADBENCH, MNIST, SENTENCES, CLINC150, WORDNET)
     size = FAST if fast else FULL
     has_pogo = importlib.util.find_spec("pogo") is not None
     methods = {name: method for name, method in METHODS.items() if has_pogo or method.constraint is not Pogo}

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import geoopt
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from pyod_quadric.geometry.distances import second_order_from
 from pyod_quadric.geometry.quadrics import Quadrics, hs_norm, values_and_gradient_norms
 from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.objective import mean_distance_and_gradient
+from pyod_quadric.training.riemannian import geoopt
 from pyod_quadric.training.starts import random_quadrics
 
 LR, MOMENTUM = 0.01, 0.9

@@ -5,14 +5,17 @@ import json
 import math
 import sys
 
+import numpy as np
 import pytest
 import torch
 
-from examples.benchmarks import _detection_cells as cells_module
 from examples.benchmarks import (
+    _data,
     _rivals,
     certainty,
+    classes,
     cost,
+    curved,
     decisions,
     detection,
     identification,
@@ -22,6 +25,7 @@ from examples.benchmarks import (
     speed,
     widths,
 )
+from examples.benchmarks import _detection_cells as cells_module
 from pyod_quadric import Quadrics, second_order_distance
 from pyod_quadric.geometry.frames import orthonormality_error
 from pyod_quadric.geometry.packing import unpack
@@ -42,6 +46,49 @@ def numbers(results):
             yield from numbers(entry)
     elif isinstance(results, float):
         yield results
+
+
+ON_REAL_DATA = [certainty, decisions, detection, orthonormality, penalty_vs_manifold, widths]
+
+
+@pytest.mark.parametrize("benchmark", ON_REAL_DATA, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_missing_data_end_a_run_with_a_sentence(benchmark, tmp_path):
+    with pytest.raises(SystemExit, match=rf"not in the folder {tmp_path}: \w+/.*README.md says what they are"):
+        benchmark.main(tmp_path / "results", data=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_missing_set_is_named(tmp_path):
+    for path in [*_data.adbench(tmp_path), *(tmp_path / name for name in (_data.SENTENCES, _data.CLINC150, _data.WORDNET))]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    _data.need(tmp_path)
+    (tmp_path / "adbench/Classical/8_celeba.npz").unlink()
+    with pytest.raises(SystemExit, match=r"^1 of the 34 files .*: adbench/Classical/8_celeba.npz\. Give"):
+        _data.need(tmp_path)
+
+
+def test_curved(capsys):
+    found = curved.main(seeds=[0], shapes=["8 circles"])
+    assert "| 8 circles |" in capsys.readouterr().out
+    measured = {method: entries[0] for method, entries in found["8 circles"].items()}
+    assert measured.pop(curved.OURS) > 0.9
+    assert measured.pop("quadrics alone") > 0.9
+    assert all(0.3 < other < 0.7 for other in measured.values())
+
+
+@pytest.mark.parametrize("name", curved.SHAPES)
+def test_outliers_of_curved_shapes_have_their_mean_and_covariance(name):
+    training, test, labels = curved.draw(curved.SHAPES[name], 3000, 0.01, seed=0)
+    for differing in (training, test[labels == 0]):
+        assert abs(differing.mean(axis=0) - test[labels == 1].mean(axis=0)).max() < 0.3
+    spectra = [np.linalg.eigvalsh(np.cov(rows, rowvar=False))[-2:] for rows in (training, test[labels == 1])]
+    np.testing.assert_allclose(*spectra, rtol=0.3)
+
+
+def test_curved_prints_nothing_when_quiet(capsys):
+    curved.main(n_rows=50, seeds=[0], shapes=["circle"], quiet=True)
+    assert not capsys.readouterr().out
 
 
 def test_speed(tmp_path, capsys):
@@ -248,3 +295,23 @@ def test_cost_expects_a_power_of_the_rows():
     earlier = [cost.Timing("", n, 2, fit_seconds=n**2 / 1e6, score_seconds=1.0) for n in (1000, 2000)]
     assert cost.expected(earlier, 8000) == pytest.approx((64, 1))
     assert cost.expected(earlier[:1], 8000) == pytest.approx((8, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+def test_start(capsys):
+    pytest.importorskip("onnxruntime")
+    from examples.benchmarks import start
+
+    costs = start.main(n_rows=200, n_features=4, repetitions=1)  # both ways give the detector's score, or it raises
+    assert costs.keys() == start.WAYS.keys()
+    assert all(cost.seconds > 0 for cost in costs.values())
+    assert costs["NumPy alone"].megabytes < costs["onnxruntime"].megabytes < costs["load, decision_function"].megabytes
+    assert "| onnxruntime |" in capsys.readouterr().out
+
+
+def test_classes(tmp_path, capsys):
+    results = classes.main(tmp_path, seeds=[0], fast=True)
+    assert results.keys() == classes.METHODS.keys()
+    assert results["classes, relative"][0] > 0.95
+    assert "| one default for each class |" in capsys.readouterr().out

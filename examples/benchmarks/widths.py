@@ -24,6 +24,7 @@ from sklearn.metrics import roc_auc_score
 
 from examples._baselines import nearest_neighbours, on_subsample, principal_distance
 from examples.benchmarks._common import argument_parser, markdown_table, synthetic, write_results
+from examples.benchmarks._data import CLINC150, DATA, WORDNET, need
 from examples.benchmarks._detection_cells import quiet
 from examples.benchmarks._regimes import LEXICOGRAPHER_FILES, N_WORDNET, REGIMES, Files
 from pyod_quadric import QuadricDetector
@@ -58,7 +59,7 @@ VALIDATION = 0.1
 
 def wordnet(data: Path) -> Split:
     """Return glosses of all files but four, and of those four."""
-    with np.load(data / "wordnet/minilm.npz") as arrays:
+    with np.load(data / WORDNET) as arrays:
         rows, file = arrays["X"], arrays["lexfile"]
     rng = np.random.default_rng(0)
     inside = rng.permutation(np.flatnonzero(~np.isin(file, list(LEXICOGRAPHER_FILES.values()))))
@@ -192,11 +193,11 @@ def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
     return figure
 
 
-def main(
-    output: Path, data: Path = Path("../shared/data"), fast: bool = False, sets: Sequence[str] = tuple(SETS)
-) -> dict[str, Any]:
+def main(output: Path, data: Path = DATA, fast: bool = False, sets: Sequence[str] = tuple(SETS)) -> dict[str, Any]:
     """Measure, print the tables, write ``widths.json`` and ``widths.png``, and return the results."""
     size, loaders = (FAST, FAST_SETS) if fast else (FULL, {name: SETS[name] for name in sets})
+    if not fast:
+        need(data, CLINC150, WORDNET)
     output.mkdir(parents=True, exist_ok=True)
     path = output / "widths_cells.json"
     results: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}

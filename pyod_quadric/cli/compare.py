@@ -1,4 +1,4 @@
-"""``pyod-quadric compare``: penalty against manifold on given rows, by :func:`pyod_quadric.compare_constraints`."""
+"""``pyod-quadric compare`` prints what :func:`pyod_quadric.compare_constraints` finds."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.inputs import choice_of, kept_rows, labels_of, open_input
 from pyod_quadric.cli.outputs import check_output, markdown_table, note, whole_file
 from pyod_quadric.cli.parser import COMPARED
-from pyod_quadric.fitting.comparison import Comparison, compare_constraints
+from pyod_quadric.fitting.comparison import Comparison, compare_constraints, n_steps
 
 NAMES = {"penalty": "penalty", "stiefel": "manifold"}
 
@@ -27,8 +27,10 @@ def run(arguments: argparse.Namespace) -> None:
     data = kept_rows(open_input(arguments.input, choice_of(arguments)), arguments.on_nan, arguments.quiet)
     labels = data.rows.labels if arguments.labels is None else labels_of(arguments.labels, data)
     settings = {name: value for name, value in vars(arguments).items() if name in COMPARED}
-    with tqdm(total=2 * len(arguments.lr), unit="run", disable=arguments.quiet or None) as bar:  # None hides it off a terminal
-        found = compare_constraints(data.rows, labels, **settings, learning_rates=arguments.lr, progress=bar.update)
+    settings |= {"learning_rates": arguments.lr, "train_default": arguments.train_default}
+    n_all = n_steps(arguments.lr, arguments.train_default)
+    with tqdm(total=n_all, unit="fit", disable=arguments.quiet or None) as bar:  # None hides it off a terminal
+        found = compare_constraints(data.rows, labels, **settings, progress=bar.update)
     if arguments.json:
         print(json.dumps(found.figures(), indent=2))
     else:
@@ -40,23 +42,40 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def as_text(found: Comparison, rates: list[float]) -> str:
-    """Return a table with a column for each way to train, and what it means."""
-    figures = found.figures()
-    columns = {name: figures[name] for name in found.runs}
-    forms = {"orthonormality_error": ".1e", "seconds": ".2f", "learning_rate": "g"}
+    """Return a table of detectors and one of the two ways to train, and what they mean."""
+    detectors = found.figures()["detectors"].values()
+    header = ["detector", *([] if found.roc_auc is None else ["ROC-AUC"]), "rank correlation with the default", "seconds"]
     rows = [
-        [name.replace("_", " "), *(f"{column[name]:{forms.get(name, '.5f')}}" for column in columns.values())]
-        for name in next(iter(columns.values()))
-        if all(column[name] is not None for column in columns.values())
+        [
+            figures["words"],
+            *([] if found.roc_auc is None else [f"{figures['roc_auc']:.4f}"]),
+            f"{figures['rank_correlation_with_default']:.3f}",
+            f"{figures['seconds']:.2f}",
+        ]
+        for figures in detectors
     ]
     lines = [
-        markdown_table(["", *(NAMES[name] for name in columns)], rows),
-        f"scores of all rows: rank correlation {found.rank_correlation:.4f}, top tenth {found.common_top_tenth:.1%} in common",
+        markdown_table(header, rows),
+        "Each is fitted to all rows, and each row is scored by a model that has not seen it; labels take no part in a fit.",
+        "Quadrics alone score by their mean distance; the default detector adds a linear part and neighbours to its quadrics.",
+        "",
+        *_training(found),
+        f"quadrics alone: rank correlation {found.rank_correlation:.4f}, top tenth {found.common_top_tenth:.1%} in common",
         found.conditions,
     ]
     if len(rates) > 1 and {run.lr for run in found.runs.values()} & {min(rates), max(rates)}:
         lines.append("a best learning rate is at the end of those tried: more of them by --lr may be better")
     return "\n".join(lines)
+
+
+def _training(found: Comparison) -> list[str]:
+    columns = found.figures()["training"]
+    forms = {"orthonormality_error": ".1e", "seconds": ".2f", "learning_rate": "g"}
+    rows = [
+        [name.replace("_", " "), *(f"{column[name]:{forms.get(name, '.5f')}}" for column in columns.values())]
+        for name in next(iter(columns.values()))
+    ]
+    return [markdown_table(["training", *(NAMES[name] for name in columns)], rows)]
 
 
 def picture_of(found: Comparison) -> Any:

@@ -4,15 +4,18 @@ FAILED = 1  # the job: files, data, training
 USAGE = 2  # the command line itself, as argparse has it
 INTERRUPTED = 130  # as shells say it of SIGINT
 BROKEN_PIPE = 141  # and of SIGPIPE
-TERMINATED = 143  # and of SIGTERM
+SIGNALLED = 128  # and, with the number of the signal added, of any other
 # What the library says to those who write Python, and what is typed instead.
 FLAGS = {
     "columns=...": "--columns",
     "drop=...": "--drop",
+    "drop=": "--drop ",
+    "columns=": "--columns ",
     "label_column=...": "--label-column",
+    "id_column=...": "--id-column",
     "array=...": "--array",
     "header=False": "--no-header",
-    "remove or impute it": "--on-nan decides about such rows",
+    "leave such rows out by finite_rows(...), or impute what is missing": "--on-nan decides about such rows",
 }
 
 

@@ -4,12 +4,12 @@ import argparse
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.inputs import OnNan, checked_blocks, choice_of, load_model, nothing_left, open_for_model
 from pyod_quadric.cli.outputs import SUFFIXES, check_output, open_writer, whole_file
-from pyod_quadric.cli.score import COLUMNS, scored
+from pyod_quadric.cli.score import COLUMNS, file_to_write, is_array, scored, types_of
 from pyod_quadric.data.sources import ArraySource, Block, RowSource, not_finite
 from pyod_quadric.detector import QuadricDetector
 
@@ -19,11 +19,13 @@ def run(arguments: argparse.Namespace) -> None:
     for option, n in (("top", arguments.top), ("largest", arguments.largest)):
         if n is not None and n < 1:
             raise CommandError(f"--{option} must be 1 or more, got {n}", USAGE)
+    arguments.output = file_to_write(arguments)
     if arguments.output:
         check_output(arguments.output, arguments.force, (arguments.model, arguments.input), SUFFIXES)
-    is_array = bool(arguments.output) and arguments.output.lower().endswith(".npy")
-    if is_array and arguments.largest is not None:
-        raise CommandError("--largest has no effect on a .npy file, which holds all contributions; leave it out", USAGE)
+    for option in ("largest", "id_column"):
+        if is_array(arguments.output) and getattr(arguments, option) is not None:
+            typed = option.replace("_", "-")
+            raise CommandError(f"--{typed} has no effect on a .npy file, which holds all contributions; leave it out", USAGE)
     detector = load_model(arguments.model)
     source = open_for_model(detector, arguments.input, choice_of(arguments), arguments.quiet)
     if arguments.rows is None:
@@ -31,16 +33,16 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         rows = given_rows(source, arguments.on_nan, arguments.rows)
     contributions = detector.explain(ArraySource(rows.rows, source.names))
-    if is_array:
+    if is_array(arguments.output):
         with whole_file(arguments.output, arguments.force) as file:
             np.save(file, contributions)
         return
     found = getattr(detector, "feature_names_in_", None)
     names = [f"feature_{number}" for number in range(source.n_features)] if found is None else [str(name) for name in found]
-    columns = scored(detector, rows, source.names)
+    columns = scored(detector, rows, source)
     columns |= _longest(contributions, names, arguments.largest, columns) if arguments.largest else _wide(contributions, names)
-    types: dict[str, DTypeLike] = {name: column.dtype for name, column in columns.items()}
-    with open_writer(arguments.output, types, arguments.force, npy="") as writer:
+    types = {name: column.dtype for name, column in columns.items()} | types_of(source)
+    with open_writer(arguments.output, types, arguments.force, "", arguments.format) as writer:
         writer.write(columns)
 
 
@@ -49,10 +51,10 @@ def top_rows(detector: QuadricDetector, source: RowSource, on_nan: OnNan, n: int
     best = _no_rows(source)
     scores = np.empty(0)
     for block in checked_blocks(source, on_nan):
-        kept = _only(block, block.finite)
-        scores = np.append(scores, scored(detector, kept, source.names)["score"])
+        kept = block.only(block.finite)
+        scores = np.append(scores, scored(detector, kept, source)["score"])
         order = np.argsort(-scores, kind="stable")[:n]
-        best, scores = _only(_joined(best, kept), order), scores[order]
+        best, scores = best.followed_by(kept).only(order), scores[order]
     if not len(best.rows):
         raise nothing_left(source)
     return best
@@ -63,28 +65,21 @@ def given_rows(source: RowSource, on_nan: OnNan, wanted: list[int]) -> Block:
     found, n_rows = _no_rows(source), 0
     for block in checked_blocks(source, "drop"):
         n_rows += len(block.rows)
-        found = _joined(found, _only(block, np.isin(block.indices, wanted)))
+        found = found.followed_by(block.only(np.isin(block.indices, wanted)))
     beyond = [index for index in wanted if index >= n_rows]
     if beyond:
         raise CommandError(f"{source.origin} has {n_rows} rows, 0 to {n_rows - 1}, so there is no row {beyond[0]}")
     where = {int(index): number for number, index in enumerate(found.indices)}
     order = [where[index] for index in wanted if found.finite[where[index]] or on_nan == "error"]
-    chosen = _only(found, np.array(order, dtype=np.int64))
+    chosen = found.only(np.array(order, dtype=np.int64))
     if not chosen.finite.all() or not order:
         raise not_finite(int(chosen.indices[~chosen.finite][0]) if order else wanted[0], source.origin)
     return chosen
 
 
 def _no_rows(source: RowSource) -> Block:
-    return Block(np.empty(0, np.int64), np.empty((0, source.n_features), source.dtype), np.empty(0, bool))
-
-
-def _only(block: Block, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Block:
-    return Block(block.indices[chosen], block.rows[chosen], block.finite[chosen])
-
-
-def _joined(first: Block, second: Block) -> Block:
-    return Block(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+    ids = None if source.id_column is None else np.empty(0, source.id_type)
+    return Block(np.empty(0, np.int64), np.empty((0, source.n_features), source.dtype), np.empty(0, bool), ids)
 
 
 def _wide(contributions: NDArray[np.float64], names: list[str]) -> dict[str, NDArray[Any]]:

@@ -34,6 +34,7 @@ def description(detector: QuadricDetector, path: str) -> dict[str, Any]:
             "rows_are_normalised": detector.model_.normalize,
         },
         "training": {
+            "column_of_lists": getattr(detector, "list_column_", None),
             "threshold": float(detector.threshold_),
             "outliers_among_the_rows": int(detector.labels_.sum()),
             "lowest_score": float(detector.decision_scores_.min()),

@@ -26,6 +26,7 @@ def choice_of(arguments: argparse.Namespace) -> Choice:
         columns=arguments.columns,
         drop=tuple(arguments.drop),
         label_column=arguments.label_column,
+        id_column=arguments.id_column,
         array=arguments.array,
         header=not arguments.no_header,
     )
@@ -62,18 +63,20 @@ def load_model(path: str) -> QuadricDetector:
 def open_for_model(detector: QuadricDetector, path: str, choice: Choice, quiet: bool = True) -> RowSource:
     """Open the rows of a file that a model takes."""
     wanted = [str(name) for name in getattr(detector, "feature_names_in_", [])] or None
-    source = open_input(path, choice, wanted)
+    lists: str | None = getattr(detector, "list_column_", None)
+    source = open_input(path, replace(choice, list_column=lists), wanted)
     needed = int(detector.n_features_in_)
     if source.n_features != needed and source.n_rows != 0:
-        raise CommandError(f"{path} has {source.n_features} features, but the model was fitted to {needed}")
+        where = f", the numbers in the column of lists {lists}" if lists and source.list_column is None else ""
+        raise CommandError(f"{path} has {source.n_features} features, but the model was fitted to {needed}{where}")
     if wanted and source.names is None:
         note(f"{path} has no names of columns, so they are taken to be those of the model, in its order", quiet)
     return source
 
 
 def checked_blocks(source: RowSource, on_nan: OnNan, size: int = BLOCK_ROWS) -> Iterator[Block]:
-    """Go through rows once; those that are not finite raise, if they are errors, or are marked."""
-    for block in source.marked_blocks(size):
+    """Go through rows and their ids once; those that are not finite raise, if they are errors, or are marked."""
+    for block in source.marked_blocks(size, with_ids=True):
         if on_nan == "error" and not block.finite.all():
             raise not_finite(int(block.indices[~block.finite][0]), source.origin)
         yield block

@@ -1,6 +1,7 @@
 """Parses the command line, imports the command that it names, and runs it; exit codes."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, with_flags
+from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, USAGE, CommandError, with_flags
 from pyod_quadric.cli.parser import build_parser
 from pyod_quadric.data.columns import ChoiceError
+from pyod_quadric.progress import clear
+from pyod_quadric.storage.atomic import remove_unfinished
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             import_module(f"pyod_quadric.cli.{arguments.command}").run(arguments)
             sys.stdout.flush()
         except KeyboardInterrupt:
+            remove_unfinished()  # should it have come while a file was opened or closed
             print("pyod-quadric: interrupted", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:
@@ -55,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Run the command of this process, and end it."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exception, so that no half file is left
+    end_by_signals()
     code = main()
     # Threads that are still there would make Python abort at its end: one of pyarrow that waits for the standard
     # input after an interruption, or one of gloo that has not let go of its last tensor (pytorch/pytorch#179291).
@@ -67,6 +71,27 @@ def run() -> None:
     sys.exit(code)
 
 
+def end_by_signals() -> None:
+    """Let SIGTERM and SIGHUP end this process at once, with the exit code of shells and without a half-written file.
+
+    An exception would not do: what calls back from a foreign library or a destructor may swallow it. A signal that is ignored
+    stays so, as ``nohup`` has it.
+    """
+    mine = os.getpid()
+
+    def end(number: int, _: object) -> None:
+        if os.getpid() == mine:  # files of a forked process are its parent's
+            remove_unfinished()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                os.write(2, f"pyod-quadric: ended by {signal.Signals(number).name}\n".encode())
+        os._exit(SIGNALLED + number)
+
+    for name in ("SIGTERM", "SIGHUP"):  # systems have one or both
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
+
+
 def _status(error: Exception) -> int:
     if isinstance(error, CommandError):
         return error.status
@@ -75,6 +100,8 @@ def _status(error: Exception) -> int:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error.filename = "the standard output"  # files that are written name themselves
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, CommandError | ValueError | OSError | ImportError | FloatingPointError):
         text = with_flags(str(error))  # written for whoever reads it
@@ -86,4 +113,5 @@ def _one_line(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    clear()  # a bar that is there
     print(f"pyod-quadric: warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -10,10 +10,10 @@ from typing import IO, Any
 from numpy.typing import DTypeLike
 
 from pyod_quadric.cli.errors import USAGE, CommandError
-from pyod_quadric.data.writers import CsvWriter, Writer, writer_of
+from pyod_quadric.data.writers import TEXT, Writer, text_writer, writer_of
 from pyod_quadric.storage.atomic import atomic_file
 
-SUFFIXES = (".npy", ".csv", ".parquet")
+SUFFIXES = (".npy", ".parquet", *TEXT)
 
 
 def check_output(path: str, force: bool, inputs: tuple[str, ...] = (), suffixes: tuple[str, ...] = ()) -> None:
@@ -26,6 +26,8 @@ def check_output(path: str, force: bool, inputs: tuple[str, ...] = (), suffixes:
     if target.is_dir():
         raise CommandError(f"{path} cannot be written: it is a folder")
     if target.exists():
+        if not target.is_file():
+            raise CommandError(f"{path} cannot be written: it is a device or a pipe, and no file")
         if any(Path(other).exists() and target.samefile(other) for other in inputs):
             raise CommandError(f"{path} is an input of this command, and is not overwritten")
         if not force:
@@ -47,7 +49,9 @@ def whole_file(path: str, force: bool) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def open_writer(path: str | None, types: dict[str, DTypeLike], force: bool, npy: str) -> Iterator[Writer]:
+def open_writer(
+    path: str | None, types: dict[str, DTypeLike], force: bool, npy: str, text: str | None = None
+) -> Iterator[Writer]:
     """Open a writer of columns: to a file, by what its name ends with, or as text to the standard output.
 
     Parameters
@@ -59,9 +63,11 @@ def open_writer(path: str | None, types: dict[str, DTypeLike], force: bool, npy:
         Whether to replace a file.
     npy : str
         The column that a ``.npy`` file holds.
+    text : {"csv", "jsonl"}, optional
+        What goes to the standard output, CSV by default.
     """
     if path is None:
-        yield CsvWriter(sys.stdout, list(types))
+        yield text_writer(sys.stdout, f".{text or 'csv'}", list(types))
         return
     with whole_file(path, force) as file:
         writer = writer_of(file, Path(path).suffix.lower(), types, npy)

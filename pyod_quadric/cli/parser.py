@@ -21,7 +21,7 @@ examples:
 
 exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted
 """
-INPUTS = ".npy, .npz, .csv, .tsv or .parquet"
+INPUTS = ".npy, .npz, .csv, .tsv, .jsonl, .ndjson or .parquet"
 SCORE_ROWS = 4096  # at once
 MOST_ROWS = 100_000  # of a range to explain
 # Not typed: those that are options one by one, what partial_fit alone needs, and what --verbose and --quiet decide.
@@ -70,9 +70,10 @@ def _add_score(parser: argparse.ArgumentParser) -> None:
     _add_input(parser, on_nan=("error", "drop", "score-nan"))
     _add_output(
         parser,
-        "where the scores go: a .csv or .parquet file with the columns row (from 0 on), score and label (1 for outliers), or "
-        "a .npy file of scores alone; by default CSV to the standard output",
+        "where the scores go: a .csv, .jsonl or .parquet file with the columns row (from 0 on), score and label (1 for "
+        "outliers), or a .npy file of scores alone; by default, or by -, text to the standard output",
     )
+    _add_format(parser)
     parser.add_argument("--p-values", action="store_true", help="a further column, p_value; not in a .npy file")
     rates = parser.add_mutually_exclusive_group()
     rates.add_argument(
@@ -111,21 +112,28 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--largest", type=int, metavar="N", help="a line for each of the N features that add most to a row")
     _add_output(
         parser,
-        "a .csv or .parquet file with the columns row, score, label and all features, or row, score, label, feature and "
-        "contribution with --largest, or a .npy file of contributions (n, d); by default CSV to the standard output",
+        "a .csv, .jsonl or .parquet file with the columns row, score, label and all features, or row, score, label, feature "
+        "and contribution with --largest, or a .npy file of contributions (n, d); by default, or by -, text to the standard "
+        "output",
     )
+    _add_format(parser)
     _add_quiet(parser)
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     _add_input(parser)
-    parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; or --label-column")
-    _add_output(parser, "a .png picture of the held-out losses, the orthonormality errors and the scores")
+    parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; no fit sees them")
+    _add_output(parser, "a .png picture of the detectors, the held-out losses, the orthonormality errors and the scores")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     _add_quiet(parser)
     group = parser.add_argument_group("training")
     tried = ",".join(f"{rate:g}" for rate in RATES)
     group.add_argument("--lr", type=rates, default=RATES, metavar="A,B,...", help=f"learning rates to try (default: {tried})")
+    group.add_argument(
+        "--train-default",
+        action="store_true",
+        help="train the quadrics of the default detector, too, which may take many times as long as everything else",
+    )
     _add_parameters(group, {name: FLAT[name] for name in COMPARED}, COMPARE_DEFAULTS)
 
 
@@ -156,7 +164,10 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "score": ("write outlier scores and labels of rows", _add_score),
     "drift": ("test whether a whole batch of rows is like the rows of the fit", _add_drift),
     "explain": ("write what each feature adds to the scores of given rows, or of the top outliers", _add_explain),
-    "compare": ("compare the penalty with the Stiefel manifold in training on given rows", _add_compare),
+    "compare": (
+        "compare the default detector, its parts, and training with the penalty and on the Stiefel manifold",
+        _add_compare,
+    ),
     "robustness": (
         "measure the identification rate before and after the similarities of outliers are taken away",
         _add_robustness,
@@ -171,10 +182,17 @@ def _add_input(
     """Add a file of rows and how to read it."""
     group = parser.add_argument_group("input")
     if name:
-        parser.add_argument("input", metavar=name, help=f"rows in a {INPUTS} file or a folder of them; - is CSV on stdin")
+        parser.add_argument(
+            "input", metavar=name, help=f"rows in a {INPUTS} file or a folder of them; - is CSV or JSON lines on stdin"
+        )
     group.add_argument("--columns", type=names, metavar="A,B,...", help="the features of a table; by default all its columns")
     group.add_argument("--drop", type=names, default=[], metavar="A,B,...", help="columns of a table that are no features")
     group.add_argument("--label-column", metavar="NAME", help="the column of the labels, which is no feature; in .npz an array")
+    group.add_argument(
+        "--id-column",
+        metavar="NAME",
+        help="the column that identifies rows, which is no feature; score and explain write it beside them; in .npz an array",
+    )
     group.add_argument("--array", metavar="NAME", help="the rows in an .npz file; by default X, or the only array")
     group.add_argument("--no-header", action="store_true", help="the first line of a .csv file holds numbers, not names")
     meanings = {
@@ -199,6 +217,11 @@ def _add_output(parser: argparse.ArgumentParser, help_text: str, required: bool 
     """Add a file to write."""
     parser.add_argument("-o", "--output", metavar="FILE", required=required, help=help_text)
     parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the kind of text on the standard output."""
+    parser.add_argument("--format", choices=("csv", "jsonl"), help="of the standard output (default: csv)")
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:

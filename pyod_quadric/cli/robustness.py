@@ -12,6 +12,7 @@ from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.inputs import choice_of, kept_rows, labels_of, load_model, open_for_model
 from pyod_quadric.cli.outputs import markdown_table
 from pyod_quadric.data.columns import Choice
+from pyod_quadric.data.files import TABLES
 from pyod_quadric.similarity.protocol import half_half_protocol
 
 
@@ -63,7 +64,7 @@ def _same_columns(arguments: argparse.Namespace, names: list[str] | None) -> Cho
     """Return what to take from the file of distractors: the columns of the embeddings, if it has any columns."""
     suffix = Path(arguments.distractors).suffix.lower()
     return Choice(
-        columns=names if suffix in (".csv", ".tsv", ".parquet") else None,
+        columns=names if suffix in TABLES else None,
         array=arguments.array if suffix == ".npz" else None,
         header=not arguments.no_header or suffix not in (".csv", ".tsv"),
     )

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.stats import false_discovery_control
-from tqdm import tqdm
 
 from pyod_quadric.cli.errors import USAGE, CommandError
 from pyod_quadric.cli.inputs import checked_blocks, choice_of, load_model, nothing_left, open_for_model
 from pyod_quadric.cli.outputs import SUFFIXES, check_output, note, open_writer
-from pyod_quadric.data.sources import ArraySource, Block
+from pyod_quadric.data.sources import ArraySource, Block, RowSource
 from pyod_quadric.detector import QuadricDetector
+from pyod_quadric.progress import count, reported, stage
 
-COLUMNS: dict[str, DTypeLike] = {"row": np.int64, "score": np.float64, "label": np.int64}
-WITH_P_VALUES: dict[str, DTypeLike] = {**COLUMNS, "p_value": np.float64}
+COLUMNS = ("row", "score", "label", "p_value")
 Columns = dict[str, NDArray[Any]]
 
 
@@ -30,32 +29,34 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.batch_size < 1:
         raise CommandError(f"--batch-size must be 1 or more, got {arguments.batch_size}", USAGE)
     inputs = (arguments.model, arguments.input)
+    arguments.output = file_to_write(arguments)
     if arguments.output:
         check_output(arguments.output, arguments.force, inputs, SUFFIXES)
     if arguments.labels_output:
         if arguments.labels_output == arguments.output:
             raise CommandError("--output and --labels-output must be different files", USAGE)
         check_output(arguments.labels_output, arguments.force, inputs, (".npy",))
-    if arguments.p_values and arguments.output and arguments.output.lower().endswith(".npy"):
-        raise CommandError("--p-values has no effect on a .npy file, which holds scores alone; write .csv or .parquet", USAGE)
-    types = WITH_P_VALUES if arguments.p_values else COLUMNS
+    if is_array(arguments.output) and (arguments.p_values or arguments.id_column):
+        option = "--p-values" if arguments.p_values else "--id-column"
+        raise CommandError(f"{option} has no effect on a .npy file, which holds scores alone; write a table", USAGE)
     detector = load_model(arguments.model)
     source = open_for_model(detector, arguments.input, choice_of(arguments), arguments.quiet)
+    types = types_of(source) | ({"p_value": np.float64} if arguments.p_values else {})
     # No bar where there is no terminal, nor where it would run through the scores.
-    hidden = arguments.quiet or (arguments.output is None and sys.stdout.isatty()) or None
+    shown = not arguments.quiet and sys.stderr.isatty() and not (arguments.output is None and sys.stdout.isatty())
     n_rows = n_scored = n_outliers = 0
-    with ExitStack() as files, tqdm(total=source.n_rows, unit=" rows", disable=hidden) as bar:
-        writers = [files.enter_context(open_writer(arguments.output, types, arguments.force, npy="score"))]
+    with reported(shown), stage("scores"), count(source.n_rows, "rows") as done, ExitStack() as files:
+        writers = [files.enter_context(open_writer(arguments.output, types, arguments.force, "score", arguments.format))]
         if arguments.labels_output:
-            writers.append(files.enter_context(open_writer(arguments.labels_output, types, arguments.force, npy="label")))
+            writers.append(files.enter_context(open_writer(arguments.labels_output, types, arguments.force, "label")))
 
         def blocks() -> Iterator[Columns]:
             nonlocal n_rows, n_scored
             for block in checked_blocks(source, arguments.on_nan, arguments.batch_size):
                 n_rows += len(block.rows)
                 n_scored += int(block.finite.sum())
-                bar.update(len(block.rows))
-                columns = scored(detector, block, source.names)
+                done.advance(len(block.rows))
+                columns = scored(detector, block, source)
                 if arguments.on_nan == "drop":
                     columns = {name: column[block.finite] for name, column in columns.items()}
                 yield columns
@@ -87,7 +88,9 @@ def labelled(
     """Go through blocks of columns, with p-values, and with labels by a rate if there is one."""
     if false_discovery_rate is not None:
         everything = list(blocks)
-        blocks = iter([{name: np.concatenate([part[name] for part in everything]) for name in COLUMNS}] if everything else [])
+        blocks = iter(
+            [{name: np.concatenate([part[name] for part in everything]) for name in everything[0]}] if everything else []
+        )
     for columns in blocks:
         has_score = ~np.isnan(columns["score"])
         p_values = np.full(len(has_score), np.nan)
@@ -100,10 +103,36 @@ def labelled(
         yield columns | {"label": labels, "p_value": p_values}
 
 
-def scored(detector: QuadricDetector, block: Block, names: list[str] | None) -> Columns:
-    """Return indices, scores and labels of a block; rows that are not finite have the score NaN and the label -1."""
+def scored(detector: QuadricDetector, block: Block, source: RowSource) -> Columns:
+    """Return indices, ids, scores and labels of a block; rows that are not finite have the score NaN and the label -1."""
     scores, labels = np.full(len(block.rows), np.nan), np.full(len(block.rows), -1)
     if block.finite.any():
-        scores[block.finite] = detector.decision_function(ArraySource(block.rows[block.finite], names))
+        scores[block.finite] = detector.decision_function(ArraySource(block.rows[block.finite], source.names))
         labels[block.finite] = scores[block.finite] > detector.threshold_  # as PyOD's predict does
-    return {"row": block.indices, "score": scores, "label": labels}
+    ids = {} if block.ids is None else {id_name(source): block.ids}
+    return {"row": block.indices, **ids, "score": scores, "label": labels}
+
+
+def types_of(source: RowSource) -> dict[str, DTypeLike]:
+    """Return the columns of a result and their types."""
+    ids = {} if source.id_column is None else {id_name(source): source.id_type}
+    return {"row": np.int64, **ids, "score": np.float64, "label": np.int64}
+
+
+def id_name(source: RowSource) -> str:
+    """Return the name of the column of ids in a result, which has columns of its own."""
+    taken = (*COLUMNS, "feature", "contribution")
+    return f"id {source.id_column}" if source.id_column in taken else str(source.id_column)
+
+
+def file_to_write(arguments: argparse.Namespace) -> str | None:
+    """Return the file to which a result goes, or None for the standard output."""
+    path: str | None = None if arguments.output == "-" else arguments.output
+    if path is not None and arguments.format is not None:
+        raise CommandError(f"--format has no effect on {path}, whose name says what it is; leave it out", USAGE)
+    return path
+
+
+def is_array(path: str | None) -> bool:
+    """Return whether a file is to hold one column alone."""
+    return path is not None and path.lower().endswith(".npy")

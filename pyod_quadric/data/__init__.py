@@ -10,12 +10,20 @@
     the door to pyarrow
 ``parquet``
     ``.parquet`` files
+``text``
+    rows as lines, in files and on the standard input
 ``delimited``
-    ``.csv`` and ``.tsv`` files, and the standard input
+    ``.csv`` and ``.tsv`` files
+``json_lines``
+    ``.jsonl`` and ``.ndjson`` files
 ``files``
     from paths to sources, whatever the kind of file
+``memory``
+    lists, tensors, columns of tables and data sets as one array or tensor
 ``rows``
     :class:`Rows`: any source or loader as tensors, by index or block by block
+``finite``
+    rows without those that hold NaN
 ``groups``
     rows that are held out together
 ``batches``

@@ -6,7 +6,7 @@ larger data are read from disk in long runs all the same.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice
 from typing import Any
 
@@ -52,6 +52,10 @@ class Batches(ABC):
     @abstractmethod
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
         """Yield the batches of an epoch, from the batch with the index ``first`` on."""
+
+    def n_batches(self) -> int | None:
+        """Return how many batches an epoch has, if that is known, without those in which no row takes part."""
+        return None
 
     def validation(self) -> Iterator[Tensor]:
         """Yield the held-out rows, in batches; by default there are none."""
@@ -108,6 +112,10 @@ class RowBatches(Batches):
         at_once = WINDOW_BLOCKS if self._rows.decodes_groups else 1
         while window := list(islice(batches, at_once)):
             yield from self._read_together(window)
+
+    def n_batches(self) -> int:
+        """Return how many batches an epoch has, if rows take part in each."""
+        return -(-self._n_training // self._batch_size)
 
     def validation(self) -> Iterator[Tensor]:
         """Yield the held-out rows, in batches."""
@@ -181,6 +189,10 @@ class PassBatches(Batches):
     def __init__(self, rows: LoaderRows, batch_size: int, seed: int, weights: NDArray[np.floating] | None = None) -> None:
         self._rows, self._batch_size, self._seed, self._weights = rows, batch_size, seed, weights
 
+    def n_batches(self) -> int:
+        """Return how many batches a pass has, if rows take part in each."""
+        return -(-self._rows.n_rows // self._batch_size)
+
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
         """Yield the batches of one pass, from the batch with the index ``first`` on."""
         for place, batch in enumerate(self._rows.blocks(self._batch_size)):
@@ -208,6 +220,10 @@ class LoaderBatches(Batches):
 
     def __init__(self, loader: Iterable[Any], seed: int) -> None:
         self._loader, self._seed = loader, seed
+
+    def n_batches(self) -> int | None:
+        """Return how many batches the loader has, if it knows."""
+        return len(self._loader) if isinstance(self._loader, Sized) else None
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
         """Yield the batches of one pass, from the batch with the index ``first`` on."""

@@ -1,6 +1,7 @@
 """Which columns of a table are features, which one holds labels, and which array of an ``.npz`` file holds the rows."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -20,6 +21,10 @@ class Choice:
         Columns that are no features.
     label_column : str, optional
         The column of the labels, which is no feature either; in an ``.npz`` file an array (n,).
+    id_column : str, optional
+        The column that identifies rows, which is no feature either; in an ``.npz`` file an array (n,).
+    list_column : str, optional
+        The column of lists that a model was fitted to, to be taken where there is one.
     array : str, optional
         The array (n, d) of an ``.npz`` file that holds the rows; by default ``X``, or the only one.
     header : bool, default=True
@@ -36,6 +41,8 @@ class Choice:
     columns: list[str] | None = None
     drop: tuple[str, ...] = ()
     label_column: str | None = None
+    id_column: str | None = None
+    list_column: str | None = None
     array: str | None = None
     header: bool = True
 
@@ -53,6 +60,7 @@ class Choice:
             (columns, self.columns, "columns=...", "named columns"),
             (columns, self.drop, "drop=...", "named columns"),
             (labels, self.label_column, "label_column=...", "named columns"),
+            (labels, self.id_column, "id_column=...", "named columns"),
             (array, self.array, "array=...", "named arrays"),
         ):
             if given and not there:
@@ -76,7 +84,7 @@ class Choice:
             The features that a model was fitted to, if it knows their names.
         """
         self._check_names(path, names)
-        left = [name for name in names if name not in self.drop and name != self.label_column]
+        left = [name for name in names if name not in (*self.drop, self.label_column, self.id_column)]
         chosen = self.columns or wanted or left
         if wanted is not None and chosen != wanted:
             raise ValueError(f"the model was fitted to the columns {listed(wanted)}, but columns=... says {listed(chosen)}")
@@ -93,13 +101,34 @@ class Choice:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{path} has more than one column of the name {listed(twice)}; names must differ")
-        given = [*(self.columns or []), *self.drop, *([self.label_column] if self.label_column else [])]
+        given = [*(self.columns or []), *self.drop, *(name for name in (self.label_column, self.id_column) if name)]
         unknown = [name for name in given if name not in names]
         if unknown:
             raise ValueError(f"{path} has no column {listed(unknown)}; its columns: {listed(names)}")
         for name in self.columns or []:
-            if name in self.drop or name == self.label_column:
+            if name in (*self.drop, self.label_column, self.id_column):
                 raise ValueError(f"the column {name} cannot be a feature and left out at the same time")
+
+
+def no_numbers(path: object, columns: Mapping[str, str]) -> ValueError:
+    """Return what is raised where features hold no numbers.
+
+    Parameters
+    ----------
+    path : object
+    columns : dict of str
+        What each of them holds instead, or an example.
+
+    Examples
+    --------
+    >>> str(no_numbers("rows.csv", {"id": "'row 0'", "day": "date32[day]"})).partition(";")[0]
+    "rows.csv holds no numbers in id ('row 0'), day (date32[day])"
+    """
+    shown = listed([f"{name} ({held})" for name, held in columns.items()])
+    return ValueError(
+        f"{path} holds no numbers in {shown}; leave such columns out by drop={','.join(columns)}, "
+        "or name the one that identifies rows by id_column=..."
+    )
 
 
 def listed(names: list[str], most: int = 20) -> str:

@@ -138,7 +138,10 @@ def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySo
             raise ValueError(f"{path} has the arrays {listed(names)}; choose one by array=...")
         rows = array_of(path, arrays, chosen)
         labels = None if choice.label_column is None else array_of(path, arrays, choice.label_column)
-    return ArraySource(rows, labels=labels, origin=str(path))
+        ids = None if choice.id_column is None else array_of(path, arrays, choice.id_column)
+    if ids is not None and ids.dtype.kind not in "iuf":
+        ids = ids.astype(str)
+    return ArraySource(rows, labels=labels, origin=str(path), ids=None if ids is None else (str(choice.id_column), ids))
 
 
 def array_of(path: object, arrays: Any, name: str) -> NDArray[Any]:

@@ -1,6 +1,8 @@
 """From paths to sources of rows: files by what their names end with, folders, and lists of them; and files of labels."""
 
+import codecs
 import csv
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -12,10 +14,12 @@ from numpy.typing import NDArray
 
 from pyod_quadric.data.arrow import as_labels, import_pyarrow
 from pyod_quadric.data.columns import Choice, ChoiceError, listed
-from pyod_quadric.data.delimited import STDIN, CsvFile
+from pyod_quadric.data.delimited import CsvFile
 from pyod_quadric.data.disk import NpyFile, array_of, damage_named, open_npz
+from pyod_quadric.data.json_lines import JsonLinesFile
 from pyod_quadric.data.parquet import ParquetFile
 from pyod_quadric.data.sources import RowSource, Shards
+from pyod_quadric.data.text import STDIN
 
 AnyPath = str | PathLike[str]
 READERS: dict[str, Callable[[Path, Choice, list[str] | None], RowSource]] = {
@@ -23,23 +27,26 @@ READERS: dict[str, Callable[[Path, Choice, list[str] | None], RowSource]] = {
     ".npz": lambda path, choice, _: open_npz(path, choice),
     ".csv": CsvFile,
     ".tsv": CsvFile,
+    ".jsonl": JsonLinesFile,
+    ".ndjson": JsonLinesFile,
     ".parquet": ParquetFile,
 }
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 # What counts in a folder: the first of these kinds that is there, since a table of text often stands beside arrays.
-FOLDER_SUFFIXES = ((".npy", ".parquet"), (".csv", ".tsv"))
+FOLDER_SUFFIXES = ((".npy", ".parquet"), (".csv", ".tsv"), (".jsonl", ".ndjson"))
 
 
 def open_rows(paths: AnyPath | Sequence[AnyPath], choice: Choice | None = None, wanted: list[str] | None = None) -> RowSource:
     """Open files of rows, and all files of folders in the order of their names, one after the other.
 
     Only the beginnings are read, but for ``.npz`` files. In several files columns with names are found by them: those of the
-    first file decide, in whatever order the others have them. In a folder ``.npy`` and ``.parquet`` files count, or ``.csv``
-    and ``.tsv`` files if there are no others.
+    first file decide, in whatever order the others have them. In a folder ``.npy`` and ``.parquet`` files count, or if there
+    are none, ``.csv`` and ``.tsv`` files, or if there are none of them either, ``.jsonl`` and ``.ndjson`` files.
 
     Parameters
     ----------
     paths : path or sequence of paths
-        Of ``.npy``, ``.npz``, ``.csv``, ``.tsv`` or ``.parquet`` files, or of folders.
+        Of ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.jsonl``, ``.ndjson`` or ``.parquet`` files, or of folders.
     choice : Choice, optional
         The columns, labels and array to take.
     wanted : list of str, optional
@@ -64,8 +71,10 @@ def open_rows(paths: AnyPath | Sequence[AnyPath], choice: Choice | None = None, 
 
 
 def open_stdin(choice: Choice | None = None, wanted: list[str] | None = None) -> RowSource:
-    """Open the standard input, which holds the text of a ``.csv`` file."""
-    return CsvFile(STDIN, choice, wanted)
+    """Open the standard input, which holds JSON lines if it begins with a brace, and else the text of a ``.csv`` file."""
+    stream: Any = sys.stdin.buffer
+    is_json = stream.peek(1).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
+    return (JsonLinesFile if is_json else CsvFile)(STDIN, choice, wanted)
 
 
 def _open_file(path: Path, choice: Choice, wanted: list[str] | None, *, are_all: bool) -> RowSource:
@@ -112,7 +121,7 @@ def read_labels(path: AnyPath) -> NDArray[Any]:
     suffix = path.suffix.lower()
     if suffix not in READERS:
         raise ChoiceError(f"{path} must end with {', '.join(READERS)}, which says what it is")
-    if suffix in (".csv", ".tsv", ".parquet"):
+    if suffix in TABLES:
         return _only_column(path)
     with damage_named(path):
         labels: Any = np.load(path, allow_pickle=False)
@@ -125,16 +134,17 @@ def read_labels(path: AnyPath) -> NDArray[Any]:
 
 
 def _only_column(path: Path) -> NDArray[Any]:
-    if path.suffix.lower() == ".parquet":
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".tsv"):
         arrow = import_pyarrow(f"reading {path}")
         with damage_named(path):
-            table = arrow.parquet.read_table(path)
+            table = arrow.parquet.read_table(path) if suffix == ".parquet" else arrow.json.read_json(path)
         if table.num_columns == 1:
             return as_labels(table.column(0))
         names = table.column_names
     else:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            reader = csv.reader(file, delimiter="\t" if suffix == ".tsv" else ",")
             names, *lines = [line for line in reader if line] or [[]]
         if len(names) == 1 and all(len(line) == 1 for line in lines):
             return np.asarray([line[0] for line in lines])

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyod_quadric.data.arrow import as_floats, as_labels, import_pyarrow, index_names, is_list, is_number
+from pyod_quadric.data.arrow import as_floats, as_ids, as_labels, as_rows, features_in, id_type, import_pyarrow, is_list
 from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.disk import OnDisk, damage_named
-from pyod_quadric.data.sources import Index, rechunked
+from pyod_quadric.data.sources import Identified, Index, rechunked
 
 PAGE_BYTES = 2**16  # of a column at once in a pass
 
@@ -58,24 +58,17 @@ class ParquetFile(OnDisk):
             metadata, schema = file.metadata, file.schema_arrow
         self._starts = np.cumsum([0, *(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))])
         self._label = choice.label_column
-        self._columns = self._features(schema, choice, wanted)
+        self._columns = features_in(schema, choice, wanted, path)
         kinds = [schema.field(name).type for name in self._columns]
         self._is_list = len(kinds) == 1 and is_list(kinds[0])
         if self._is_list:
-            kinds = [kinds[0].value_type]
-        for name, kind in zip(self._columns, kinds, strict=True):
-            if not is_number(kind):
-                raise ValueError(f"the column {name} of {path} holds {kind}, not numbers; leave it out by drop=...")
+            kinds, self.list_column = [kinds[0].value_type], self._columns[0]
+        if choice.id_column is not None:
+            self.id_column, self.id_type = choice.id_column, id_type(schema.field(choice.id_column).type)
         stored = np.result_type(*(kind.to_pandas_dtype() for kind in kinds))
         n_features = self._width() if self._is_list else len(kinds)
         names = None if self._is_list else self._columns  # the numbers of a list have no names
         self._describe(metadata.num_rows, n_features, stored, names, str(path))
-
-    def _features(self, schema: Any, choice: Choice, wanted: list[str] | None) -> list[str]:
-        names = [name for name in schema.names if name not in index_names(schema)]
-        chosen = choice.columns or []
-        is_embedding = len(chosen) == 1 and chosen[0] in names and is_list(schema.field(chosen[0]).type)
-        return choice.features(self.path, names, None if is_embedding else wanted)
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -98,13 +91,19 @@ class ParquetFile(OnDisk):
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         """Go through all rows once; some pages of each column are in memory, however large the row groups are."""
-        return rechunked(self._batches(size), size, np.concatenate)
+        return rechunked((part.rows for part in self._parts(size, None)), size, np.concatenate)
 
-    def _batches(self, size: int) -> Iterator[NDArray[Any]]:
+    def identified_blocks(self, size: int) -> Iterator[Identified]:
+        """Go through all rows once, with their ids if a column of them was chosen."""
+        return rechunked(self._parts(size, self.id_column), size, Identified.joined)
+
+    def _parts(self, size: int, ids: str | None) -> Iterator[Identified]:
+        columns = [*self._columns, *([] if ids is None else [ids])]
         with self._unchanged("a part"), self._open(buffer_size=PAGE_BYTES, pre_buffer=False) as file:
-            for batch in file.iter_batches(size, columns=self._columns, use_threads=False):
-                columns = [self._numbers(column) for column in batch.columns]
-                yield np.array(columns[0]) if self._is_list else np.stack(columns, axis=1)
+            for batch in file.iter_batches(size, columns=columns, use_threads=False):
+                features = [self._numbers(batch.column(name)) for name in self._columns]
+                rows = np.array(features[0]) if self._is_list else np.stack(features, axis=1)
+                yield Identified(rows, None if ids is None else as_ids(batch.column(ids)))
 
     def release(self) -> None:
         """Forget the last row group, and where the others are."""
@@ -122,13 +121,9 @@ class ParquetFile(OnDisk):
 
     def _numbers(self, column: Any) -> NDArray[Any]:
         """Return the numbers (n,) of a column, or (n, d) of one of lists."""
-        if not self._is_list:
+        if self.list_column is None:
             return as_floats(column, self.dtype)
-        compute = self._arrow.compute
-        if not compute.all(compute.equal(compute.list_value_length(column), self.n_features), skip_nulls=False).as_py():
-            what = f"the lists in {self._columns[0]} must all have {self.n_features} numbers, as the first one has"
-            raise ValueError(what)
-        return as_floats(compute.list_flatten(column), self.dtype).reshape(-1, self.n_features)
+        return as_rows(column, self.list_column, self.n_features, self.dtype)
 
     def _width(self) -> int:
         """Return the length of the first list."""

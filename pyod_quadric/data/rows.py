@@ -6,7 +6,7 @@ Whatever the source, only what is read is in memory. In a process group each pro
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Self
@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
+from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.files import open_rows
+from pyod_quadric.data.memory import in_memory
 from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape, no_rows, not_finite, rechunked
 from pyod_quadric.parallel.ranks import from_all_ranks, n_ranks, process_rank
+from pyod_quadric.progress import counted, stage
 
 N_COMPARED = 100  # rows by which processes see whether they have the same ones
 
@@ -33,6 +36,8 @@ class Rows(ABC):
     dtype : torch.dtype
     names : list of str or None
         Of the columns, if they have any.
+    list_column : str or None
+        The column of lists that holds the rows, if one does.
     decodes_groups : bool
         Whether rows here and there cost as much as the whole groups of rows around them.
     """
@@ -41,9 +46,15 @@ class Rows(ABC):
     n_features: int
     dtype: torch.dtype
     names: list[str] | None = None
+    list_column: str | None = None
     decodes_groups = False
     _is_normalized = False
     _scales: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and features there are, as of an array."""
+        return self.n_rows, self.n_features
 
     @abstractmethod
     def read(self, index: Index) -> Tensor:
@@ -55,6 +66,10 @@ class Rows(ABC):
 
     def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
+        n_mine = self.n_rows if n_ranks() == 1 else sum(where.stop - where.start for where in shares(self.n_rows, size))
+        return counted(self._placed(size), n_mine, "rows", lambda placed: len(placed[1]))
+
+    def _placed(self, size: int) -> Iterator[tuple[slice, Tensor]]:
         if n_ranks() > 1:
             yield from ((where, self.read(where)) for where in shares(self.n_rows, size))
             return
@@ -97,7 +112,7 @@ class ArrayRows(Rows):
 
     def __init__(self, source: RowSource) -> None:
         self._source = source
-        self.names, self.decodes_groups = source.names, source.decodes_groups
+        self.names, self.list_column, self.decodes_groups = source.names, source.list_column, source.decodes_groups
         self.n_rows, self.n_features = source.shape
         if self.n_rows == 0:
             raise no_rows(source.origin)
@@ -120,6 +135,32 @@ class ArrayRows(Rows):
             yield self._prepared(torch.from_numpy(block.rows))
 
 
+class ChosenRows(Rows):
+    """Some of other rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    indices : array of shape (k,)
+        In rising order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ChosenRows(rows_of(np.arange(6.0).reshape(3, 2)), np.array([0, 2])).read(slice(1, 2))
+    tensor([[4., 5.]], dtype=torch.float64)
+    """
+
+    def __init__(self, rows: Rows, indices: NDArray[np.int64]) -> None:
+        self._rows, self._indices = rows, indices
+        self.names, self.list_column, self.decodes_groups = rows.names, rows.list_column, rows.decodes_groups
+        self.n_rows, self.n_features, self.dtype = len(indices), rows.n_features, rows.dtype
+
+    def read(self, index: Index) -> Tensor:
+        """Return some rows."""
+        return self._prepared(self._rows.read(self._indices[index]))
+
+
 class TensorRows(Rows):
     """Rows of a tensor, which stay on its device.
 
@@ -137,7 +178,7 @@ class TensorRows(Rows):
     def __init__(self, tensor: Tensor) -> None:
         if tensor.is_complex():
             raise ValueError(f"rows must hold real numbers, got {tensor.dtype}")
-        self._tensor = tensor.detach()
+        self._tensor = in_memory(tensor)
         self.n_rows, self.n_features = checked_shape(tuple(tensor.shape))
         if self.n_rows == 0:
             raise no_rows(None)
@@ -146,7 +187,9 @@ class TensorRows(Rows):
 
     def read(self, index: Index) -> Tensor:
         """Return some rows."""
-        rows = self._tensor[index if isinstance(index, slice) else torch.from_numpy(index)].to(self.dtype, copy=True)
+        some = self._tensor[index if isinstance(index, slice) else torch.from_numpy(index)]
+        # Row by row, as arrays are read, since the order of numbers in memory decides how products are rounded.
+        rows = some.to(self.dtype, copy=True, memory_format=torch.contiguous_format)
         finite = torch.isfinite(rows).all(dim=1)
         if not finite.all():
             row = int(np.arange(self.n_rows)[index][int(torch.argmin(finite.int()))])
@@ -224,7 +267,7 @@ def shares(n_rows: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n_rows))
 
 
-def rows_of(source: Any, names: list[str] | None = None) -> Rows:
+def rows_of(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
     """Return the rows of anything that has rows.
 
     Parameters
@@ -234,6 +277,8 @@ def rows_of(source: Any, names: list[str] | None = None) -> Rows:
         gone through again in the same order.
     names : list of str, optional
         The features that a model was fitted to: the columns to take from files that have names, in this order.
+    list_column : str, optional
+        The column of lists that a model was fitted to, to be taken from files that have it.
 
     Examples
     --------
@@ -244,37 +289,40 @@ def rows_of(source: Any, names: list[str] | None = None) -> Rows:
     """
     if isinstance(source, Rows):
         return source
-    if isinstance(source, Tensor):
-        return TensorRows(source)
-    if _are_paths(source):
-        return ArrayRows(open_rows(source, wanted=names))
+    if are_paths(source):
+        return ArrayRows(open_rows(source, Choice(list_column=list_column), wanted=names))
     if isinstance(source, RowSource):
         if names is not None and source.names is not None and source.names != names:
             raise ValueError(f"the columns must be {', '.join(names)}, in this order, got {', '.join(source.names)}")
         return ArrayRows(source)
-    return LoaderRows(source) if _is_loader(source) else ArrayRows(ArraySource(np.asanyarray(source)))
+    if is_loader(source):
+        return LoaderRows(source)
+    found = in_memory(source)
+    return TensorRows(found) if isinstance(found, Tensor) else ArrayRows(ArraySource(np.asanyarray(found)))
 
 
 def is_large(source: object) -> bool:
-    """Say whether these are rows on disk, of a loader or with names of their own, instead of an array-like in memory."""
-    return isinstance(source, np.memmap | RowSource | Rows) or _are_paths(source) or _is_loader(source)
+    """Say whether these are rows on disk, of a loader, in a tensor or with names of their own, instead of an array-like."""
+    return isinstance(source, np.memmap | RowSource | Rows | Tensor) or are_paths(source) or is_loader(source)
 
 
-def large_rows(source: Any, names: list[str] | None = None) -> Rows:
-    """Return the rows of what is large; ``names`` are those of a model, if it knows them."""
-    return rows_of(source, names)
+def large_rows(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
+    """Return the rows of what is large; the names, or the column of lists, are those of a model, if it knows them."""
+    return rows_of(source, names, list_column)
 
 
-def _are_paths(source: object) -> bool:
+def are_paths(source: object) -> bool:
+    """Say whether this is a path, or several."""
     if isinstance(source, list | tuple):
         return bool(source) and all(isinstance(part, str | PathLike) for part in source)
     return isinstance(source, str | PathLike)
 
 
-def _is_loader(source: object) -> bool:
-    if isinstance(source, list | tuple | dict | set | str | PathLike):
+def is_loader(source: object) -> bool:
+    """Say whether these are batches of rows, one after the other, instead of rows."""
+    if isinstance(source, Sequence | Mapping | set | PathLike):
         return False
-    is_array = any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__"))
+    is_array = any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__", "__dlpack__"))
     return isinstance(source, Iterable) and not is_array
 
 
@@ -285,7 +333,7 @@ class LoaderRows(Rows):
 
     Parameters
     ----------
-    loader : iterable of Tensor or array of shape (?, d), or of tuples and lists that begin with one
+    loader : iterable of Tensor or array of shape (?, d), or of tuples and lists that begin with one, or dictionaries of one
 
     Examples
     --------
@@ -303,7 +351,12 @@ class LoaderRows(Rows):
         self._loader = loader
         self._beginning: str | None = None  # a hash of the first batch, by which every pass is compared with this one
         self.n_rows = 0
-        for batch in loader:
+        self._first_pass()
+
+    @stage("reading")
+    def _first_pass(self) -> None:
+        n_batches = len(self._loader) if isinstance(self._loader, Sized) else None
+        for batch in counted(self._loader, n_batches, "batches"):
             with _in_batch(self.n_rows):
                 rows = rows_of(first_of(batch))
                 if self.n_rows == 0:
@@ -348,22 +401,62 @@ class LoaderRows(Rows):
 def _in_batch(start: int) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"in a batch of the loader that begins with row {start}: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"in a batch of the loader that begins with row {start}: {error}") from error
 
 
 def first_of(batch: Any) -> Any:
-    """Return the rows of a batch: itself, or what it begins with."""
+    """Return the rows of a batch: itself, or what it begins with, or the only entry of a dictionary."""
+    if isinstance(batch, Mapping) and len(batch) == 1:
+        return next(iter(batch.values()))
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
 def normalized(points: Tensor) -> Tensor:
-    """Divide every row by its Euclidean norm; rows of zeros stay."""
+    """Divide every row by its Euclidean norm; rows of zeros stay.
+
+    Examples
+    --------
+    >>> normalized(torch.tensor([[3e300, 4e300], [3.0, 4.0]], dtype=torch.float64))
+    tensor([[0.6000, 0.8000],
+            [0.6000, 0.8000]], dtype=torch.float64)
+    """
+    # Squares may leave the range of numbers beyond these, so the largest entry is made 1 before.
+    least, most = (_constant(number**0.4, points) for number in (torch.finfo(points.dtype).tiny, torch.finfo(points.dtype).max))
+    sizes = points.abs().amax(dim=1, keepdim=True)
+    points = points / torch.where((sizes > 0) & ((sizes < least) | (sizes > most)), sizes, 1)
     norms = torch.linalg.vector_norm(points, dim=1, keepdim=True)
     return points / torch.where(norms > 0, norms, 1)
+
+
+def _constant(number: float, like: Tensor) -> Tensor:
+    """Return a number as a tensor (1,): ONNX graphs of torch have Python's numbers, and tensors without shape, as float32."""
+    return torch.tensor([number], dtype=like.dtype).to(like.device)
 
 
 def row_norms(points: Tensor) -> Tensor:
     """Return the Euclidean norms (n,) of points (n, d), in float64, where squares of what float32 can hold are finite."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
     return norms
+
+
+def within_reach(points: Tensor, centre: Tensor, reach: Tensor) -> Tensor:
+    """Return points (n, d), with those farther than a reach from a centre (d,) put at that distance, on the way to them.
+
+    Arithmetic is sound within reach, and everything that is said of a point farther out is said of the one in its place.
+    NaN stays.
+
+    Examples
+    --------
+    >>> points = torch.tensor([[3.0, 4.0], [3e38, 4e37], [-torch.inf, 0.0]])
+    >>> within_reach(points, torch.zeros(2), torch.tensor(10.0)).round(decimals=1)
+    tensor([[  3.0000,   4.0000],
+            [  9.9000,   1.3000],
+            [-10.0000,   0.0000]])
+    """
+    d = points.shape[1]
+    most = _constant(torch.finfo(points.dtype).max / (4 * d), points)  # of which the length can be computed
+    reach, away = torch.minimum(reach, most), torch.minimum(torch.maximum(points, -most), most) - centre
+    sizes = torch.maximum(away.abs().amax(dim=1, keepdim=True), reach / d)
+    lengths = torch.maximum(sizes * torch.linalg.vector_norm(away / sizes, dim=1, keepdim=True), reach)
+    return torch.where(lengths > reach, centre + away * (reach / lengths), points)

@@ -1,16 +1,19 @@
 """Sources of rows: what has a shape, a type and perhaps names, and is read by index or in one pass.
 
-Every source gives float32 or float64, by one rule: NumPy's promotion of all that is stored; then float16 becomes float32, and
-whatever is no float becomes float64.
+Every source gives float32 or float64, by one rule: NumPy's promotion of all that is stored; then float16 and bfloat16 become
+float32, and whatever is no float becomes float64.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+# What to do about rows that hold NaN; the command line has a word of its own.
+INCOMPLETE = "leave such rows out by finite_rows(...), or impute what is missing"
 Index = slice | NDArray[np.int64]
 Sized = TypeVar("Sized", NDArray[Any], Any)
 
@@ -21,6 +24,46 @@ class Block(NamedTuple):
     indices: NDArray[np.int64]  # (n,), from 0 on
     rows: NDArray[Any]  # (n, d)
     finite: NDArray[np.bool_]  # (n,)
+    ids: NDArray[Any] | None = None  # (n,)
+
+    def only(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> "Block":
+        """Return some of the rows."""
+        ids = None if self.ids is None else self.ids[chosen]
+        return Block(self.indices[chosen], self.rows[chosen], self.finite[chosen], ids)
+
+    def followed_by(self, other: "Block") -> "Block":
+        """Return the rows of both, which have ids or have none."""
+        ids = None if self.ids is None or other.ids is None else np.concatenate([self.ids, other.ids])
+        indices, finite = np.concatenate([self.indices, other.indices]), np.concatenate([self.finite, other.finite])
+        return Block(indices, np.concatenate([self.rows, other.rows]), finite, ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Identified:
+    """Rows with their ids, to be cut and joined.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> part = Identified(np.zeros((3, 2)), np.array(["a", "b", "c"]))
+    >>> Identified.joined([part, part[:1]]).ids.tolist()
+    ['a', 'b', 'c', 'a']
+    """
+
+    rows: NDArray[Any]  # (n, d)
+    ids: NDArray[Any] | None  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Index) -> "Identified":
+        return Identified(self.rows[index], None if self.ids is None else self.ids[index])
+
+    @staticmethod
+    def joined(parts: "list[Identified]") -> "Identified":
+        """Return parts, which all have ids or have none, one after the other."""
+        ids = [part.ids for part in parts if part.ids is not None]
+        return Identified(np.concatenate([part.rows for part in parts]), np.concatenate(ids) if ids else None)
 
 
 class RowSource(ABC):
@@ -39,6 +82,12 @@ class RowSource(ABC):
         Of the columns, if they have any.
     origin : str or None
         Where the rows come from, for errors.
+    id_column : str or None
+        The column whose values identify the rows, if one was chosen.
+    id_type : numpy.dtype
+        The type of these values, numbers or texts.
+    list_column : str or None
+        The column of lists that holds the rows, if one does.
     decodes_groups : bool
         Whether reading rows here and there costs as much as reading the whole groups of rows around them, so that many should
         be read at once.
@@ -50,6 +99,9 @@ class RowSource(ABC):
     n_rows: int | None
     names: list[str] | None
     origin: str | None
+    id_column: str | None = None
+    id_type: np.dtype[Any] = np.dtype(str)
+    list_column: str | None = None
     decodes_groups = False
 
     def _describe(
@@ -85,12 +137,17 @@ class RowSource(ABC):
         """Go through all rows once, in order, ``size`` at a time; NaN stays."""
         return (self[slice(start, start + size)] for start in range(0, self.shape[0], size))
 
-    def marked_blocks(self, size: int) -> Iterator[Block]:
+    def identified_blocks(self, size: int) -> Iterator[Identified]:
+        """Go through all rows once, with their ids if a column of them was chosen."""
+        return (Identified(rows, None) for rows in self.blocks(size))
+
+    def marked_blocks(self, size: int, *, with_ids: bool = False) -> Iterator[Block]:
         """Go through all rows once and mark those that are finite, so that the caller decides about the others."""
         start = 0
-        for rows in self.blocks(size):
-            yield Block(np.arange(start, start + len(rows)), rows, np.asarray(np.isfinite(rows).all(axis=1)))
-            start += len(rows)
+        for part in self.identified_blocks(size) if with_ids else (Identified(rows, None) for rows in self.blocks(size)):
+            finite = np.asarray(np.isfinite(part.rows).all(axis=1))
+            yield Block(np.arange(start, start + len(part)), part.rows, finite, part.ids)
+            start += len(part)
         if start == 0:
             raise no_rows(self.origin)
 
@@ -121,6 +178,8 @@ class ArraySource(RowSource):
     labels : array of shape (n,), optional
     origin : str, optional
         Where it comes from.
+    ids : (str, array of shape (n,)), optional
+        What identifies the rows, and its name.
 
     Examples
     --------
@@ -136,19 +195,30 @@ class ArraySource(RowSource):
         names: list[str] | None = None,
         labels: NDArray[Any] | None = None,
         origin: str | None = None,
+        ids: tuple[str, NDArray[Any]] | None = None,
     ) -> None:
         self._array, self._labels = np.asanyarray(array), labels
         shape = checked_shape(self._array.shape, origin)
         self._describe(*shape, self._array.dtype, names, origin)
         if names is not None and len(names) != shape[1]:
             raise ValueError(f"there must be a name for each of {shape[1]} columns, got {len(names)}")
-        if labels is not None and labels.shape != shape[:1]:
-            raise ValueError(f"{origin or 'the array'} has {shape[0]} rows, but labels of shape {labels.shape}")
+        for what, values in (("labels", labels), ("ids", None if ids is None else ids[1])):
+            if values is not None and values.shape != shape[:1]:
+                raise ValueError(f"{origin or 'the array'} has {shape[0]} rows, but {what} of shape {values.shape}")
+        if ids is not None:
+            self.id_column, self._ids = ids
+            self.id_type = self._ids.dtype
 
     @property
     def labels(self) -> NDArray[Any] | None:
         """The labels (n,), if there are any."""
         return self._labels
+
+    def identified_blocks(self, size: int) -> Iterator[Identified]:
+        """Go through all rows once, with their ids if there are any."""
+        for start, rows in enumerate(self.blocks(size)):
+            where = slice(start * size, (start + 1) * size)
+            yield Identified(rows, None if self.id_column is None else self._ids[where])
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         # A slice is a view, which must be copied; rows by index are a copy already.
@@ -177,7 +247,8 @@ class Subset(RowSource):
             raise ValueError("the indices of a subset must rise")
         self._source, self.indices = source, indices
         self._describe(len(indices), source.n_features, source.stored, source.names, source.origin)
-        self.decodes_groups = source.decodes_groups
+        self.decodes_groups, self.list_column = source.decodes_groups, source.list_column
+        self.id_column, self.id_type = source.id_column, source.id_type
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -190,14 +261,18 @@ class Subset(RowSource):
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
         """Go through these rows once, in one pass over all."""
-        return rechunked(self._chosen(size), size, np.concatenate)
+        return rechunked(self._chosen(self._source.blocks(size)), size, np.concatenate)
 
-    def _chosen(self, size: int) -> Iterator[NDArray[Any]]:
+    def identified_blocks(self, size: int) -> Iterator[Identified]:
+        """Go through these rows once, with their ids if there are any."""
+        return rechunked(self._chosen(self._source.identified_blocks(size)), size, Identified.joined)
+
+    def _chosen(self, blocks: Iterator[Sized]) -> Iterator[Sized]:
         start = 0
-        for rows in self._source.blocks(size):
-            first, last = np.searchsorted(self.indices, [start, start + len(rows)])
-            yield rows[self.indices[first:last] - start]
-            start += len(rows)
+        for block in blocks:
+            first, last = np.searchsorted(self.indices, [start, start + len(block)])
+            yield block[self.indices[first:last] - start]
+            start += len(block)
 
     def load(self) -> None:
         """Read all rows of the source into memory, if that is the only way to read some."""
@@ -234,6 +309,10 @@ class Shards(RowSource):
         n_rows = None if None in sizes else sum(size or 0 for size in sizes)
         self._describe(n_rows, parts[0].n_features, np.result_type(*(part.stored for part in parts)), names, origin)
         self.decodes_groups = any(part.decodes_groups for part in parts)
+        self.list_column = next((part.list_column for part in parts if part.list_column is not None), None)
+        if parts[0].id_column is not None:
+            self.id_column = parts[0].id_column
+            self.id_type = _common_type([part.id_type for part in parts], f"the column {self.id_column} of {origin}")
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -259,6 +338,12 @@ class Shards(RowSource):
         rows = (block.astype(self.dtype, copy=False) for part in self._parts for block in part.blocks(size))
         return rechunked(rows, size, np.concatenate)
 
+    def identified_blocks(self, size: int) -> Iterator[Identified]:
+        """Go through the parts, one after the other, with the ids of the rows if there are any."""
+        blocks = (block for part in self._parts for block in part.identified_blocks(size))
+        typed = (Identified(block.rows.astype(self.dtype, copy=False), block.ids) for block in blocks)
+        return rechunked(typed, size, Identified.joined)
+
     def load(self) -> None:
         """Read into memory what cannot be read otherwise."""
         for part in self._parts:
@@ -266,6 +351,14 @@ class Shards(RowSource):
 
     def _count(self) -> int:
         return sum(part.shape[0] for part in self._parts)
+
+
+def _common_type(types: list[np.dtype[Any]], what: str) -> np.dtype[Any]:
+    """Return the type of ids that come from several files."""
+    are_texts = {kind.kind == "U" for kind in types}
+    if len(are_texts) > 1:
+        raise ValueError(f"{what} must hold numbers in all files, or texts in all, got {', '.join(map(str, set(types)))}")
+    return np.result_type(*types)
 
 
 def rechunked(parts: Iterable[Sized], size: int, join: Callable[[list[Sized]], Sized]) -> Iterator[Sized]:
@@ -302,6 +395,8 @@ def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
     (dtype('float32'), dtype('float64'))
     """
     found = np.dtype(stored)
+    if found.kind == "V" and np.can_cast(found, np.float32):  # bfloat16, which NumPy knows from other packages alone
+        return np.dtype(np.float32)
     if found.kind not in "fiub":
         raise ValueError(f"{origin or 'rows'} must hold real numbers, got {found}")
     return np.dtype(np.float32 if found.kind == "f" and found.itemsize <= 4 else np.float64)
@@ -319,7 +414,22 @@ def no_rows(origin: str | None) -> ValueError:
     return ValueError(f"{origin or 'the source'} has no rows; at least 1 is needed")
 
 
+def check_finite(rows: NDArray[np.floating]) -> None:
+    """Raise a ValueError that names the first of some rows in memory (n, d) that holds NaN or infinite entries.
+
+    Examples
+    --------
+    >>> check_finite(np.eye(2))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = rows.sum(dtype=np.float64)  # a pass without a copy; only if it overflows, more is needed
+    if not np.isfinite(total):
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            raise not_finite(int(np.argmin(finite)), None)
+
+
 def not_finite(row: int, origin: str | None) -> ValueError:
     """Return what is raised where a row holds NaN."""
     where = f" of {origin} (counted from 0)" if origin else ""
-    return ValueError(f"row {row}{where} holds NaN or infinite entries; remove or impute it")
+    return ValueError(f"row {row}{where} holds NaN or infinite entries; {INCOMPLETE}")

@@ -1,6 +1,8 @@
 """Columns of results in files, some rows at a time."""
 
 import csv
+import json
+import math
 from abc import ABC, abstractmethod
 from typing import IO, Any, Protocol
 
@@ -8,6 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pyod_quadric.data.arrow import import_pyarrow
+
+TEXT = (".csv", ".jsonl", ".ndjson")
 
 
 class SupportsWrite(Protocol):
@@ -49,6 +53,30 @@ class CsvWriter(Writer):
     def write(self, columns: dict[str, NDArray[Any]]) -> None:
         """Write some rows."""
         self._writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+class JsonLinesWriter(Writer):
+    """Columns as lines with a JSON object each; NaN, which JSON does not know, is null.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> file = io.StringIO()
+    >>> JsonLinesWriter(file).write({"row": np.array([0, 1]), "score": np.array([0.5, np.nan])})
+    >>> print(file.getvalue(), end="")
+    {"row": 0, "score": 0.5}
+    {"row": 1, "score": null}
+    """
+
+    def __init__(self, file: SupportsWrite) -> None:
+        self._file, self._encoded = file, json.JSONEncoder(allow_nan=False).encode
+
+    def write(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Write some rows."""
+        lists = [_without_nan(column) for column in columns.values()]
+        for values in zip(*lists, strict=True):
+            self._file.write(self._encoded(dict(zip(columns, values, strict=True))) + "\n")
 
 
 class NpyWriter(Writer):
@@ -96,21 +124,26 @@ class ParquetWriter(Writer):
         self._writer.close()
 
 
+def text_writer(file: SupportsWrite, suffix: str, names: list[str]) -> Writer:
+    """Return a writer of lines of text, as CSV or as JSON lines."""
+    return CsvWriter(file, names) if suffix == ".csv" else JsonLinesWriter(file)
+
+
 def writer_of(file: IO[bytes], suffix: str, types: dict[str, DTypeLike], npy: str) -> Writer:
     """Return a writer of columns to an open file.
 
     Parameters
     ----------
     file : binary file
-    suffix : {".csv", ".npy", ".parquet"}
+    suffix : {".csv", ".jsonl", ".ndjson", ".npy", ".parquet"}
         The kind of file.
     types : dict
         The columns and their types.
     npy : str
         The column that a ``.npy`` file holds.
     """
-    if suffix == ".csv":
-        return CsvWriter(_Encoded(file), list(types))
+    if suffix in TEXT:
+        return text_writer(_Encoded(file), suffix, list(types))
     return NpyWriter(file, npy, types[npy]) if suffix == ".npy" else ParquetWriter(file, types)
 
 
@@ -122,3 +155,10 @@ class _Encoded:
 
     def write(self, text: str) -> int:
         return self._file.write(text.encode())
+
+
+def _without_nan(column: NDArray[Any]) -> list[Any]:
+    values: list[Any] = column.tolist()
+    if column.dtype.kind not in "fO":
+        return values
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]

@@ -21,7 +21,7 @@
 ``fit``
     everything together, in passes over the rows
 ``comparison``
-    :func:`compare_constraints`: penalty against manifold on the same rows
+    :func:`compare_constraints`: the default, its parts, and training with penalty and on the manifold, on the same rows
 ``dimension``
     how many quadrics, by the variances along principal axes
 """

@@ -1,13 +1,19 @@
-"""Penalty against manifold: the same start trained on the same batches, with orthonormality held in either way.
+"""Ways to learn from given rows, compared by what a user would get: the default detector, parts of it, and training.
 
-One row in ten is held out; coordinates and start are learnt without those rows. Each way has the learning rate that is best for
-its own held-out loss. A penalty leaves the quadrics a little off orthonormal, and quadrics that lean towards each other have a
-smaller loss, so the loss is also given after they are made orthonormal.
+Penalty and manifold train the same start on the same batches, with orthonormality held in either way. One row in ten is held
+out; coordinates and start are learnt without those rows. Each way has the learning rate that is best for its own held-out loss.
+A penalty leaves the quadrics a little off orthonormal, and quadrics that lean towards each other have a smaller loss, so the
+loss is also given after they are made orthonormal.
+
+Then detectors are fitted to all rows: the default, its linear part alone, and the quadrics alone, in closed form and trained
+either way. Each row is scored by a model that has not seen it. Labels take no part in any fit.
 """
 
 import math
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -18,24 +24,28 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from pyod_quadric.allowed import Nothing, Whole, Words, checked
+from pyod_quadric.allowed import Whole, Words, checked
 from pyod_quadric.data.batches import held_out_indices
-from pyod_quadric.data.rows import Rows, rows_of
-from pyod_quadric.fitting.components import auto_components
+from pyod_quadric.data.rows import ChosenRows, Rows, rows_of
+from pyod_quadric.fitting.fit import fit_model, seed_of
 from pyod_quadric.geometry.distances import second_order_distance
 from pyod_quadric.geometry.frames import orthonormality_error
 from pyod_quadric.geometry.packing import packed_size
 from pyod_quadric.geometry.quadrics import Quadrics
-from pyod_quadric.model.coordinates import WorkingCoordinates, fit_working_coordinates
-from pyod_quadric.parameters import ConstraintName, Init, OptimizerName, TrainingOptions
+from pyod_quadric.model.coordinates import WorkingCoordinates
+from pyod_quadric.model.model import Model
+from pyod_quadric.parallel.devices import device_of
+from pyod_quadric.parallel.threads import share_of_cores
+from pyod_quadric.parameters import ConstraintName, Init, OptimizerName, Parameters, TrainingOptions
 from pyod_quadric.training.loop import train
-from pyod_quadric.training.starts import starting_quadrics
+from pyod_quadric.training.starts import SPECTRAL_FEATURES, check_n_quadrics, random_quadrics
 
 CONSTRAINTS: tuple[ConstraintName, ...] = get_args(ConstraintName)
 ONE_IN = 10  # rows that is held out
 BLOCK_ROWS = 4096
 AUTO_QUADRICS = 20  # enough to tell the two apart, and soon trained
 LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+TRAINED = {"penalty": "trained with the penalty", "stiefel": "trained on the manifold"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +90,31 @@ class ConstraintRun:
 
 
 @dataclass(frozen=True, eq=False)
+class ComparedDetector:
+    """A detector that was fitted to all rows.
+
+    Parameters
+    ----------
+    words : str
+        What it is.
+    settings : dict
+        Those of the :class:`pyod_quadric.QuadricDetector` that is fitted so.
+    scores : ndarray of shape (n,)
+        Its ``decision_scores_``: what each row scores by a model that has not seen it.
+    seconds : float
+        That the fit took.
+    roc_auc : float, optional
+        Of the scores, if labels were given.
+    """
+
+    words: str
+    settings: dict[str, Any]
+    scores: NDArray[np.float64]
+    seconds: float
+    roc_auc: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """What :func:`compare_constraints` finds.
 
@@ -87,46 +122,68 @@ class Comparison:
     ----------
     runs : dict
         For "penalty" and "stiefel", the :class:`ConstraintRun` at its best learning rate.
-    scores : dict of ndarray of shape (n,)
-        The mean order-2 distance of all rows, by each.
-    roc_auc : dict of float, or None
-        Of these scores, if labels were given.
+    detectors : dict
+        What is found of each detector: "default", "linear" (its linear part alone), "closed_form", "penalty" and "stiefel"
+        (quadrics alone), and perhaps "default_penalty" and "default_stiefel" (the default with trained quadrics). There is no
+        closed form in more than 100 coordinates.
     conditions : str
-        In words, what both have in common.
+        In words, what the runs have in common.
 
     Examples
     --------
     >>> import numpy as np
     >>> scores = {"penalty": np.array([1.0, 2.0, 3.0]), "stiefel": np.array([1.0, 2.5, 2.6])}
-    >>> Comparison({}, scores, None, "").rank_correlation
+    >>> detectors = {name: ComparedDetector(name, {}, values, 0.1) for name, values in scores.items()}
+    >>> Comparison({}, detectors, "").rank_correlation
     1.0
     """
 
     runs: dict[ConstraintName, ConstraintRun]
-    scores: dict[ConstraintName, NDArray[np.float64]]
-    roc_auc: dict[ConstraintName, float] | None
+    detectors: dict[str, ComparedDetector]
     conditions: str
 
     @property
+    def scores(self) -> dict[str, NDArray[np.float64]]:
+        """The scores (n,) of all rows by each detector."""
+        return {name: detector.scores for name, detector in self.detectors.items()}
+
+    @property
+    def roc_auc(self) -> dict[str, float] | None:
+        """The ROC-AUC of each detector, if labels were given."""
+        found = {name: detector.roc_auc for name, detector in self.detectors.items() if detector.roc_auc is not None}
+        return found or None
+
+    @property
     def rank_correlation(self) -> float:
-        """Spearman's correlation of the two scores."""
-        return float(spearmanr(*self.scores.values()).statistic)
+        """Spearman's correlation of the scores by quadrics alone, trained with the penalty and on the manifold."""
+        return self.correlation("penalty", "stiefel")
 
     @property
     def common_top_tenth(self) -> float:
-        """The share of the top tenth of the rows by one score that is in the top tenth by the other."""
+        """The share of the top tenth of the rows by one of these scores that is in the top tenth by the other."""
         n_top = math.ceil(len(self.scores["penalty"]) / 10)
-        first, second = (set(np.argsort(-scores, kind="stable")[:n_top].tolist()) for scores in self.scores.values())
+        first, second = (set(np.argsort(-self.scores[name], kind="stable")[:n_top].tolist()) for name in CONSTRAINTS)
         return len(first & second) / n_top
+
+    def correlation(self, one: str, other: str = "default") -> float:
+        """Return Spearman's correlation of the scores by two detectors."""
+        return float(spearmanr(self.scores[one], self.scores[other]).statistic)
 
     def figures(self) -> dict[str, Any]:
         """Return everything but the scores, in types that JSON knows."""
-        by_constraint: dict[str, Any] = {
-            str(name): {**run.figures(), "roc_auc": None if self.roc_auc is None else self.roc_auc[name]}
-            for name, run in self.runs.items()
+        detectors = {
+            name: {
+                "words": detector.words,
+                "settings": detector.settings,
+                "roc_auc": detector.roc_auc,
+                "rank_correlation_with_default": self.correlation(name),
+                "seconds": detector.seconds,
+            }
+            for name, detector in self.detectors.items()
         }
+        training = {str(name): run.figures() for name, run in self.runs.items()}
         agreement = {"rank_correlation": self.rank_correlation, "common_top_tenth": self.common_top_tenth}
-        return {**by_constraint, "agreement": agreement, "conditions": self.conditions}
+        return {"detectors": detectors, "training": training, "agreement": agreement, "conditions": self.conditions}
 
 
 def compare_constraints(
@@ -134,37 +191,38 @@ def compare_constraints(
     labels: ArrayLike | None = None,
     *,
     n_quadrics: int | Literal["auto"] = "auto",
-    n_components: int | Literal["auto"] | None = "auto",
+    n_components: int | float | Literal["auto"] | None = "auto",
     init: Init = "auto",
     epoch_num: int = 20,
     batch_size: int = 256,
     optimizer_name: OptimizerName = "sgd",
     learning_rates: Sequence[float] = LEARNING_RATES,
+    train_default: bool = False,
     random_state: int = 42,
     progress: Callable[[], object] = lambda: None,
 ) -> Comparison:
-    """Train quadrics on rows with the penalty and on the Stiefel manifold, alike but for that.
+    """Train quadrics with the penalty and on the Stiefel manifold, and compare the detectors that a user would get.
 
     Parameters
     ----------
     X : array-like of shape (n, d), or path
         At least 20 rows.
     labels : array-like of shape (n,), optional
-        1 for outliers and 0 for others, for the ROC-AUC.
+        1 for outliers and 0 for others, for the ROC-AUC of the detectors' ``decision_scores_``. No fit sees them.
     n_quadrics : int or "auto", default="auto"
-        "auto" is 20, or as many as can be orthonormal.
-    n_components : int, "auto" or None, default="auto"
-        Principal coordinates: how many, as many as :class:`pyod_quadric.QuadricDetector` takes, or all.
-    init : {"auto", "spectral", "random"}, default="auto"
-        Where both start.
+        How many quadrics alone: "auto" is 20, or half of those that can be orthonormal.
+    n_components, init
+        As for :class:`pyod_quadric.QuadricDetector`, of the quadrics alone.
     epoch_num, batch_size, optimizer_name
         As for :class:`pyod_quadric.TrainingOptions`.
     learning_rates : sequence of float
         Those to try.
+    train_default : bool, default=False
+        Whether to train the quadrics of the default detector, too, which may take many times as long as everything else.
     random_state : int, default=42
         Decides held-out rows, random starts and the order of rows.
     progress : callable, optional
-        Called after each run, of which there are two for each learning rate.
+        Called after each run and each fit, of which there are :func:`n_steps`.
 
     Examples
     --------
@@ -174,21 +232,13 @@ def compare_constraints(
     >>> found = compare_constraints(circle, n_quadrics=1, epoch_num=2, learning_rates=[0.01])
     >>> found.runs["stiefel"].errors[-1] < 1e-5
     True
+    >>> found.detectors["stiefel"].settings["lr"]  # QuadricDetector(**settings) has these scores
+    0.01
     """
     rows = rows_of(X)
     truth = None if labels is None else _zeros_and_ones(labels, rows.n_rows)
+    n_quadrics = checked("n_quadrics", n_quadrics, (Words("auto"), Whole(1)))
     seed = int(random_state)
-    n_components = checked("n_components", n_components, (Words("auto"), Whole(1), Nothing()))
-    held_out = held_out_indices(rows.n_rows, ONE_IN, seed)
-    fitted = np.setdiff1d(np.arange(rows.n_rows), held_out)
-    if not len(held_out) or len(fitted) < 3:
-        raise ValueError(f"{2 * ONE_IN} rows or more are needed, of which some are held out, got {rows.n_rows}")
-    k = auto_components(len(fitted)) if n_components == "auto" else n_components
-    coordinates = fit_working_coordinates(lambda: _blocks(rows, fitted), k if k is None else min(k, rows.n_features))
-    k = len(coordinates.matrix)
-    m = min(AUTO_QUADRICS, packed_size(k)) if n_quadrics == "auto" else n_quadrics
-    working = (coordinates.transform(block) for block in _blocks(rows, fitted))
-    start = starting_quadrics(init, working, m, k, torch.Generator().manual_seed(seed))
     options = TrainingOptions(
         optimizer_name=optimizer_name,
         epoch_num=epoch_num,
@@ -196,18 +246,103 @@ def compare_constraints(
         validation_fraction=1 / ONE_IN,
         seed=seed,
     )
-    runs = {
-        name: best_run(rows, start, replace(options, constraint=name), coordinates, learning_rates, progress)
-        for name in CONSTRAINTS
-    }
-    scores = {name: _mean_distances(rows, np.arange(rows.n_rows), run.quadrics, coordinates) for name, run in runs.items()}
+    held_out = held_out_indices(rows.n_rows, ONE_IN, seed)
+    fitted = np.setdiff1d(np.arange(rows.n_rows), held_out)
+    if not len(held_out) or len(fitted) < 3:
+        raise ValueError(f"{2 * ONE_IN} rows or more are needed, of which some are held out, got {rows.n_rows}")
+    with share_of_cores():
+        prepared, start, coordinates = _start(rows, fitted, n_quadrics, n_components, init, seed)
+        runs = {
+            name: best_run(prepared, start, replace(options, constraint=name), coordinates, learning_rates, progress)
+            for name in CONSTRAINTS
+        }
+        few = {"score_function": "mean_distance", "n_quadrics": len(start), "n_components": n_components, "random_state": seed}
+        detectors = {}
+        for name, (words, settings) in _ways(runs, options, few, init, train_default).items():
+            if name != "closed_form" or start.n_features <= SPECTRAL_FEATURES:
+                with _warnings_of(name):
+                    detectors[name] = _compared(rows, words, settings, truth)
+            progress()
     return Comparison(
         runs,
-        scores,
-        None if truth is None else {name: float(roc_auc_score(truth, values)) for name, values in scores.items()},
-        f"{len(fitted)} rows for training, {len(held_out)} held out; {m} quadrics in {k} principal coordinates; "
+        detectors,
+        f"{len(fitted)} rows for training, {len(held_out)} held out; {len(start)} quadrics in {start.n_features} coordinates; "
         f"{optimizer_name}, {epoch_num} epochs, batches of {batch_size}; losses are mean order-2 distances to a quadric",
     )
+
+
+def n_steps(learning_rates: Sequence[float], train_default: bool = False) -> int:
+    """Return how many runs and fits there are.
+
+    Examples
+    --------
+    >>> n_steps([0.1, 0.01])
+    9
+    """
+    return len(CONSTRAINTS) * (len(learning_rates) + 1 + train_default) + 3
+
+
+def _start(
+    rows: Rows,
+    fitted: NDArray[np.int64],
+    n_quadrics: int | Literal["auto"],
+    n_components: int | float | Literal["auto"] | None,
+    init: Init,
+    seed: int,
+) -> tuple[Rows, Quadrics, WorkingCoordinates]:
+    """Return the rows as the detector prepares them, and the start and coordinates that it learns from some of them."""
+
+    def model(**settings: Any) -> Model:
+        parameters = Parameters.silent(n_components=n_components, **settings)
+        with _warnings_of("start"):
+            return fit_model(ChosenRows(rows, fitted), parameters, device_of(None), seed_of(seed)).model
+
+    linear = model(score_function="linear")
+    prepared = rows if linear.scales is None else rows.scaled(linear.scales)
+    prepared = prepared.normalized() if linear.normalize else prepared
+    k = len(linear.coordinates.matrix)
+    m = min(AUTO_QUADRICS, max(1, packed_size(k) // 2)) if n_quadrics == "auto" else n_quadrics
+    check_n_quadrics(m, k)
+    if init == "random" or (init == "auto" and k > SPECTRAL_FEATURES):
+        return prepared, random_quadrics(m, k, torch.Generator().manual_seed(seed), rows.dtype), linear.coordinates
+    closed = model(score_function="mean_distance", n_quadrics=m, n_folds=None)
+    assert closed.quadrics is not None
+    return prepared, closed.quadrics, closed.coordinates
+
+
+def _ways(
+    runs: dict[ConstraintName, ConstraintRun], options: TrainingOptions, few: dict[str, Any], init: Init, train_default: bool
+) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return what each detector is in words, and its settings."""
+    default = {"random_state": few["random_state"]}
+    same = {name: getattr(options, name) for name in ("epoch_num", "batch_size", "optimizer_name")}
+    trained = {str(name): {"constraint": name, "lr": run.lr, **same} for name, run in runs.items()}
+    alone = f"{few['n_quadrics']} quadrics alone, "
+    ways = {"default": ("the default detector: linear part, quadrics in closed form, neighbours", default)}
+    if train_default:
+        ways |= {f"default_{name}": (f"the same, its quadrics {TRAINED[name]}", default | trained[name]) for name in trained}
+    ways |= {
+        "linear": ("its linear part alone", default | {"score_function": "linear"}),
+        "closed_form": (f"{alone}in closed form", few),
+    }
+    return ways | {name: (alone + TRAINED[name], few | {"init": init} | trained[name]) for name in trained}
+
+
+def _compared(rows: Rows, words: str, settings: dict[str, Any], truth: NDArray[np.int64] | None) -> ComparedDetector:
+    """Fit a detector to all rows."""
+    began = time.monotonic()
+    scores = fit_model(rows, Parameters(**settings), device_of(None), seed_of(settings["random_state"])).scores
+    roc_auc = None if truth is None else float(roc_auc_score(truth, scores))
+    return ComparedDetector(words, settings, scores, time.monotonic() - began, roc_auc)
+
+
+@contextmanager
+def _warnings_of(name: str) -> Iterator[None]:
+    """Let the default detector alone say what is odd about the rows."""
+    with warnings.catch_warnings():
+        if name != "default":
+            warnings.simplefilter("ignore")
+        yield
 
 
 def best_run(

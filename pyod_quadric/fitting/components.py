@@ -12,6 +12,7 @@ from pyod_quadric.model.coordinates import WorkingCoordinates, centred_coordinat
 from pyod_quadric.model.linear import HeldOutSpreads, LinearPart, held_out_spreads, with_floor, without_floor
 from pyod_quadric.model.moments import Moments, sum_of_moments
 from pyod_quadric.parallel.ranks import from_first_rank
+from pyod_quadric.progress import stage
 
 # Rows for each coefficient of a matrix: in few coordinates, and in more. Wide quadrics of few rows describe these rows alone.
 ROWS_PER_COEFFICIENT = 4
@@ -39,6 +40,7 @@ def _most_with(n_coefficients: float) -> int:
     return int((math.sqrt(8 * n_coefficients + 1) - 1) / 2)
 
 
+@stage("linear part")
 def shared_spreads(folded: FoldedRows, moments: list[Moments]) -> HeldOutSpreads:
     """Return the spreads of folds along the axes of the others; the same in all processes."""
     return from_first_rank(held_out_spreads(moments, folded.rows.n_features), folded.device)

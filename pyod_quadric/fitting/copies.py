@@ -17,6 +17,7 @@ from torch import Tensor
 from pyod_quadric.data.rows import Rows
 from pyod_quadric.fitting.preparation import block_rows
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
+from pyod_quadric.progress import stage
 
 N_DIRECTIONS = 8
 N_SAMPLED = 500  # rows by which the size of a cell is chosen, and by which columns are called continuous
@@ -30,6 +31,7 @@ LARGEST_SHARE = 0.1  # of the rows, in a set of copies: with larger ones there i
 BOUND = 2.0**62  # of the number of a cell
 
 
+@stage("copies")
 def copies_of(rows: Rows, device: torch.device) -> NDArray[np.int64] | None:
     """Return which rows are copies of each other, as equal numbers (n,), from one or two passes; None if no row is one.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from pyod_quadric.model.model import Model
 from pyod_quadric.model.moments import in_folds
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
 from pyod_quadric.parameters import Distance, InnerProduct
+from pyod_quadric.progress import counted, stage
 
 # Rows that decide the weights of quadrics, and references to compare them with.
 N_EVIDENCE = 4000
@@ -94,6 +96,7 @@ class Sample:
         return replace(self, folds=self.folds % LEAST_FOLDS)
 
 
+@stage("closed form")
 def closed_form(
     folded: FoldedRows,
     coordinates: CrossCoordinates,
@@ -123,8 +126,8 @@ def closed_form(
             others = _feature_products(folded, own, row_weights * (folded.folds != fold))
             yield torch.stack(others).sum(dim=0)
 
-    whole = solution(total)
-    folds = [solution(summed) for summed in complements()] if held_out else []
+    sums = chain([total], complements() if held_out else ())
+    whole, *folds = (solution(summed) for summed in counted(sums, 1 + held_out * folded.n_folds, "solutions"))
     if coordinates.are_shared():
         folds = [in_order_of(whole, quadrics) for quadrics in folds]
     return from_first_rank(CrossFitted(whole, folds), folded.device)
@@ -169,6 +172,7 @@ def _thinned(row_weights: Tensor) -> Tensor:
     return row_weights * torch.from_numpy(np.random.default_rng(0).random(n) < MOST_MULTIPLIED / n).to(row_weights.device)
 
 
+@stage("evidence")
 def quadric_evidence(
     sample: Sample, coordinates: CrossCoordinates, quadrics: CrossFitted, row_weights: Tensor, distance: Distance, d: int
 ) -> list[Tensor]:
@@ -186,6 +190,7 @@ def quadric_evidence(
     return from_first_rank([whole, *(other * (whole > 0) for other in others)], weights.device)
 
 
+@stage("evidence")
 def as_of_all_rows(
     sample: Sample,
     coordinates: CrossCoordinates,
@@ -242,6 +247,7 @@ def models_of(
     ]
 
 
+@stage("held-out scores")
 def held_out_scores(folded: FoldedRows, models: Sequence[Model]) -> Tensor:
     """Return the score (n,) of each row by the model of its fold, from one pass.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from pyod_quadric.data.rows import Rows, check_shared, check_shares
@@ -41,6 +42,7 @@ from pyod_quadric.model.model import Model, clamped
 from pyod_quadric.model.norms import Norms
 from pyod_quadric.parallel.ranks import from_first_rank, on_first_rank
 from pyod_quadric.parameters import LEAST_ROWS, Parameters, TrainingOptions
+from pyod_quadric.progress import stage
 from pyod_quadric.training.loop import Trained, train
 from pyod_quadric.training.starts import SPECTRAL_FEATURES, check_given, check_n_quadrics, random_quadrics
 
@@ -137,7 +139,8 @@ def fit_model(
     whole, *others = models_of([working, *for_held_out][: len(quadrics)], parts, quadrics, parameters.distance)
     if parameters.has_neighbors():
         units = spreads.parts(FLOOR_NEIGHBORS, tight_share=0.0)
-        kept, own = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng)
+        with stage("neighbours"):
+            kept, own = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng)
         others = [replace(other, neighbors=one) for other, one in zip(others, own, strict=True)]
         whole = replace(whole, neighbors=replace(kept, coordinates=folded.lifted_coordinates(kept.coordinates)))
     scores = held_out_scores(folded, others or [whole] * n_folds)
@@ -226,6 +229,7 @@ class _QuadricFit:
         d, distance = self.folded.rows.n_features, self.parameters.distance
         return quadric_evidence(self.sample, self.coordinates, quadrics, self.row_weights, distance, d)
 
+    @stage("training")
     def _trained(self, start: CrossFitted, training: TrainingOptions) -> tuple[CrossFitted, dict[str, list[float]]]:
         """Train all rows' quadrics, and those of each fold by the others."""
         whole = self._train(start.whole, training, self.coordinates.whole, self.row_weights if self.parameters.robust else None)
@@ -234,7 +238,8 @@ class _QuadricFit:
             checkpoint = f"{training.checkpoint}.fold{fold}" if training.checkpoint else None
             quiet = replace(training, checkpoint=checkpoint, verbose=0)
             own, weights = self.coordinates.held_out[fold], self.row_weights * (self.folded.folds != fold)
-            held_out.append(self._train(quadrics, quiet, own, weights).quadrics)
+            with stage(f"without fold {fold + 1} of {len(start.held_out)}"):
+                held_out.append(self._train(quadrics, quiet, own, weights).quadrics)
         return CrossFitted(whole.quadrics, held_out), whole.history
 
     def _train(
@@ -242,3 +247,10 @@ class _QuadricFit:
     ) -> Trained:
         weights = None if row_weights is None else row_weights.cpu().numpy()
         return train(self.folded.rows, start, training, self.folded.lifted_coordinates(coordinates), weights, self.groups)
+
+
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -17,6 +17,7 @@ from pyod_quadric.model.linear import LinearPart
 from pyod_quadric.model.moments import Moments, in_folds, moments_of_folds, sum_of_moments
 from pyod_quadric.parallel.ranks import from_first_rank
 from pyod_quadric.parameters import LEAST_ROWS
+from pyod_quadric.progress import stage
 
 LEAST_FOLDS = LEAST_ROWS
 # Where rows are few, each of them matters to what is learnt from the others, and many folds are cheap.
@@ -159,6 +160,7 @@ def in_fewer_folds(moments: list[Moments]) -> list[Moments]:
     return [sum_of_moments(moments[fold::LEAST_FOLDS]) for fold in range(LEAST_FOLDS)]
 
 
+@stage("moments")
 def folded_rows(
     prepared: PreparedRows, folds: Tensor, n_folds: int, n_distinct: int, device: torch.device, in_span: bool
 ) -> tuple[FoldedRows, list[Moments]]:

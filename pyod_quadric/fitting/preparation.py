@@ -16,6 +16,7 @@ from pyod_quadric.data.rows import Rows, normalized, row_norms
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.parallel.ranks import from_first_rank, sum_over_ranks
 from pyod_quadric.parameters import Parameters
+from pyod_quadric.progress import stage
 
 MOST_BLOCK_ROWS = 8192
 # Columns are standardised if the spread of one is more than this many times that of the lower quartile of all: from there on,
@@ -53,6 +54,7 @@ class PreparedRows:
     norms: Tensor | None = None
 
 
+@stage("preparation")
 def prepared_rows(rows: Rows, parameters: Parameters, device: torch.device) -> PreparedRows:
     """Return rows that are standardised or normalised, where that is asked for or better."""
     scales = None if parameters.standardize is False else _scales(rows, device, always=parameters.standardize is True)
@@ -73,7 +75,7 @@ def block_rows(rows: Rows) -> int:
 def _scales(rows: Rows, device: torch.device, always: bool) -> Tensor | None:
     """Return the spread (d,) of each column, 1 where there is none; or None if units are alike and it is not asked for."""
     indices = np.unique(np.linspace(0, rows.n_rows - 1, min(N_SPREAD, rows.n_rows)).astype(np.int64))
-    some = rows.read(indices).double().numpy(force=True)
+    some = rows.read(indices).double().cpu().numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # squares may be too large, about which there is an error later
         spreads = np.clip(some, *np.quantile(some, TAILS, axis=0)).std(axis=0)
         spreads = np.where(spreads > 0, spreads, some.std(axis=0))

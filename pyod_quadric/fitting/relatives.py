@@ -18,6 +18,7 @@ from pyod_quadric.fitting.folds import FoldedRows
 from pyod_quadric.model.linear import principal_axes
 from pyod_quadric.model.moments import Moments, sum_of_moments
 from pyod_quadric.parallel.ranks import gathered
+from pyod_quadric.progress import stage
 
 # Tables of few features have near rows for many reasons; in embeddings it takes groups, or clusters as tight as those.
 N_COORDINATES = 50
@@ -28,6 +29,7 @@ N_COMPARED = 300  # rows, and as many points in random directions
 NEAR = 0.7
 
 
+@stage("groups")
 def warn_of_relatives(
     folded: FoldedRows, sample: Sample, moments: list[Moments], copies: NDArray[np.int64] | None = None
 ) -> None:
@@ -39,7 +41,7 @@ def warn_of_relatives(
             "rows are far nearer to each other than a cloud of their covariance allows: if several of them are of one person, "
             "document or machine, and new rows will be of others, give fit the groups=... of the rows, or too many new ones "
             "will be flagged",  # without the figure, so that a stream is warned of once
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -13,6 +13,7 @@ from pyod_quadric.fitting.folds import FoldedRows, in_fewer_folds
 from pyod_quadric.model.moments import Moments
 from pyod_quadric.model.norms import robust_deviation
 from pyod_quadric.parameters import Distance
+from pyod_quadric.progress import stage
 
 MOST_COMPONENTS = 20  # in these rounds
 # Rows lose weight from this many robust standard deviations on, with this power of the score. A row's pull on the quadrics
@@ -24,6 +25,7 @@ MOST_ROUNDS = 6
 SETTLED = 0.003
 
 
+@stage("row weights")
 def settled_row_weights(
     folded: FoldedRows, sample: Sample, moments: list[Moments], floor: float, distance: Distance
 ) -> tuple[Tensor, list[Moments]]:
@@ -32,9 +34,10 @@ def settled_row_weights(
     few, few_sample = folded.merged(), sample.merged()  # weights need no more folds, and rounds are cheaper
     if _most_are_equal(folded, sample):  # from these, everything else is infinitely far
         return weights, moments
-    for _ in range(MOST_ROUNDS):
-        earlier, weights = weights, _next_weights(few, few_sample, in_fewer_folds(moments), weights, floor, distance)
-        moments = folded.moments(weights)
+    for number in range(1, 1 + MOST_ROUNDS):
+        with stage(f"round {number} of at most {MOST_ROUNDS}"):
+            earlier, weights = weights, _next_weights(few, few_sample, in_fewer_folds(moments), weights, floor, distance)
+            moments = folded.moments(weights)
         if float((weights - earlier).abs().mean()) < SETTLED:
             break
     return weights, moments

@@ -73,7 +73,9 @@ def second_order_distance(points: Tensor, quadrics: Quadrics) -> Tensor:
     return second_order_from(values, gradient_norms, quadrics.hs_norm())
 
 
-def second_order_from(values: Tensor, gradient_norms: Tensor, hs_norms: Tensor) -> Tensor:
+def second_order_from(
+    values: Tensor, gradient_norms: Tensor, hs_norms: Tensor, hypot: Callable[[Tensor, Tensor], Tensor] = torch.hypot
+) -> Tensor:
     """Return d₂ from ``f`` (n, m), ``‖∇f‖`` (n, m) and ``‖A‖`` (m,).
 
     The positive root of ``N t² + g t = |f|``, in the form without cancellation and without division by N. ``hypot`` keeps
@@ -84,7 +86,7 @@ def second_order_from(values: Tensor, gradient_norms: Tensor, hs_norms: Tensor) 
     # not meet a zero.
     curved = (absolute > 0) & (hs_norms > 0)
     root = 2 * torch.where(curved, absolute, 1).sqrt() * torch.where(hs_norms > 0, hs_norms, 1).sqrt()
-    hypotenuse = torch.where(curved, torch.hypot(gradient_norms, root), gradient_norms)
+    hypotenuse = torch.where(curved, hypot(gradient_norms, root), gradient_norms)
     return ratio(2 * absolute, gradient_norms + hypotenuse)
 
 

@@ -3,6 +3,9 @@
 Without weights the point has to be on all quadrics. It gets there by the steps to the tangent planes' intersection, and then
 moves along the intersection as long as that brings it nearer to where it came from. With weights, which allow for more quadrics
 than can meet, it minimises ``‖y - x‖² + Σₖ wₖ fₖ(y)² / sₖ²``, where sₖ is the typical slope of fₖ.
+
+Points far out begin nearer to the origin, on the way to it: every step halves the distance at best, and squares of values there
+would drown everything else. What they are to be near to stays where it is.
 """
 
 from collections.abc import Callable
@@ -16,6 +19,7 @@ N_STEPS = 50
 N_RESTORING = 20
 N_HALVINGS = 20
 TOLERANCE = 1e-9  # of a step, relative to the size of the points
+FAR = 1e3  # in the unit of the points
 
 
 def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor | None = None) -> Tensor:
@@ -24,7 +28,7 @@ def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor 
     Parameters
     ----------
     points : Tensor of shape (n, d)
-        In coordinates of unit scale.
+        In coordinates of unit scale, at most 1e140.
     quadrics : Quadrics
         m of them. Where they do not meet, the result without weights has a locally least sum of squared values.
     weights : Tensor of shape (m,), optional
@@ -53,14 +57,17 @@ def _compromise(points: Tensor, quadrics: Quadrics) -> Tensor:
 
     def target(places: Tensor) -> Tensor:
         jacobian = quadrics.gradients(places)  # (n, m, d)
-        misses = quadrics.values(places).unsqueeze(2) + jacobian @ (points - places).unsqueeze(2)
-        correction: Tensor = torch.linalg.solve(jacobian.mT @ jacobian + identity, jacobian.mT @ misses)
-        return points - correction.squeeze(2)
+        downhill = (points - places).unsqueeze(2) - jacobian.mT @ quadrics.values(places).unsqueeze(2)
+        curvature = jacobian.mT @ jacobian
+        # Beside a large curvature the identity would be lost to rounding, and with it the solution.
+        least = 1 + 8 * len(identity) * torch.finfo(points.dtype).eps * curvature.diagonal(dim1=1, dim2=2).amax(dim=1)
+        step: Tensor = torch.linalg.solve_ex(curvature + least[:, None, None] * identity, downhill).result
+        return places + step.squeeze(2)
 
     def objective(places: Tensor) -> Tensor:
         return (places - points).square().sum(dim=1) + quadrics.values(places).square().sum(dim=1)
 
-    return _descended(points, target, objective, N_STEPS)
+    return _descended(_nearby(points), target, objective, N_STEPS)
 
 
 def _on_intersection(points: Tensor, quadrics: Quadrics) -> Tensor:
@@ -86,10 +93,16 @@ def _on_intersection(points: Tensor, quadrics: Quadrics) -> Tensor:
         newton = tangent @ torch.linalg.pinv(hessian, hermitian=True) @ direct
         return places + torch.where((newton.mT @ direct) > 0, newton, direct).squeeze(2)
 
-    start = onto(points)
+    start = onto(_nearby(points))
     if len(quadrics) >= quadrics.n_features:  # there is nothing to go along
         return start
     return _descended(start, along, lambda places: (places - points).square().sum(dim=1), N_STEPS, onto)
+
+
+def _nearby(points: Tensor) -> Tensor:
+    """Return points (n, d), with those far out moved towards the origin."""
+    sizes = points.abs().amax(dim=1, keepdim=True)
+    return torch.where(sizes > FAR, points * (FAR / sizes.clamp(min=FAR)), points)
 
 
 def _descended(

@@ -22,6 +22,10 @@
     the fitted score as a torch module and as an ONNX graph
 ``saved``
     fitted detectors as files without code
+``folder``
+    fitted detectors as folders of a model hub
+``pickled``
+    fitted detectors in plain types, for pickle, joblib and skops
 """
 
 from pyod_quadric.model.model import Model

@@ -15,6 +15,7 @@ from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from pyod_quadric.model.moments import Moments, sum_of_moments
+from pyod_quadric.progress import counted
 
 # The share of the median variance that is added to all; normalised rows have one unit for all features, and bear more.
 FLOOR, FLOOR_NORMALIZED = 0.1, 1.0
@@ -144,7 +145,7 @@ def held_out_spreads(folds: Sequence[Moments], n_features: int) -> HeldOutSpread
     r = len(axes)
     found = HeldOutSpreads([total.mean], [axes], torch.empty(0), NEGLIGIBLE * float(total.covariance().trace()))
     seen = []
-    for fold in folds:
+    for fold in counted(folds, len(folds), "folds"):
         rest = total - fold
         other = principal_axes(rest.covariance())[1][:r]
         spread = fold.scatter_about(rest.mean)

@@ -10,11 +10,12 @@ paper. Here d is the order-2 distance, or another on request.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from pyod_quadric.data.rows import normalized
+from pyod_quadric.data.rows import normalized, within_reach
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.geometry.projection import nearest_on_intersection
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics
@@ -30,8 +31,13 @@ MOST_SCORE = 1e150  # so that squares of scores can be added up
 
 
 def clamped(scores: Tensor) -> Tensor:
-    """Return finite scores: the first-order distance is infinite where a gradient vanishes, and the linear part far away."""
+    """Return finite scores: the first-order distance is infinite where a gradient vanishes, and weights may be large."""
     return scores.nan_to_num(nan=MOST_SCORE).clamp(max=MOST_SCORE)
+
+
+def far(dtype: torch.dtype) -> Tensor:
+    """Return the deviations (1,) beyond which a point is seen as if it were nearer, so that squares do not overflow."""
+    return torch.tensor([torch.finfo(dtype).max ** 0.4], dtype=dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +113,7 @@ class Model:
         neighbours; see :meth:`LinearPart.contributions` and :meth:`Neighbors.contributions`.
         """
         total = points.new_zeros(points.shape, dtype=torch.float64)
+        scores = self.score(points)
         if self.norms is not None:
             total += self.norms.contributions(self._scaled(points))
         points = self.prepared(points)
@@ -114,23 +121,26 @@ class Model:
             total += self.linear_part.contributions(points)
         if self.neighbors is not None:
             total += self.neighbors.contributions(points)
-        if self.quadrics is None:
-            return total
-        size = max(1, BLOCK_NUMBERS // (len(self.quadrics) * points.shape[1]))
-        for rows, out in zip(torch.split(points, size), torch.split(total, size), strict=True):
-            out += self._quadric_contributions(rows)
-        return total
+        if self.quadrics is not None:
+            size = max(1, BLOCK_NUMBERS // (len(self.quadrics) * points.shape[1]))
+            for rows, out in zip(torch.split(points, size), torch.split(total, size), strict=True):
+                out += self._quadric_contributions(rows)
+        return _adding_up(total, scores)
 
     def _quadric_contributions(self, points: Tensor) -> Tensor:
-        added = self._combined(self._distances(points))  # (n, m)
-        gradients = self._quadrics_like(points).gradients(self._working(points))  # (n, m, k)
-        squared = (gradients @ self.coordinates.matrix.to(points)).square()  # (n, m, d), by input features
+        added = clamped(self._combined(self._distances(points).double()))  # (n, m)
+        gradients = self._quadrics_like(points).gradients(self.coordinates.transform(points))  # (n, m, k)
+        # Shares do not depend on the length of the gradient, nor on the unit, and squares of either might overflow.
+        lengths = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
+        directions = gradients / torch.where(lengths > 0, lengths, 1)
+        matrix = (self.coordinates.matrix * self.least_deviation).to(points)
+        squared = (directions @ matrix).square()  # (n, m, d), by input features
         sums = squared.sum(dim=2)
         # Where a gradient vanishes, no direction leads to the quadric sooner than another.
         flat = sums == 0
         shares = torch.where(flat, 0, added / torch.where(flat, 1, sums))
         even = torch.where(flat, added, 0).sum(dim=1, keepdim=True) / points.shape[1]
-        return torch.einsum("nm,nmd->nd", shares, squared) + even
+        return torch.einsum("nm,nmd->nd", shares, squared.double()) + even
 
     def project(self, points: Tensor) -> Tensor:
         """Return the nearest point of the manifold (n, d) for each of the points (n, d), in float64.
@@ -139,14 +149,15 @@ class Model:
         there are more quadrics than can meet, it minimises the squared way to it plus the quadrics' part of the score. With a
         linear part the manifold is in the subspace of the working coordinates, and what leaves that is dropped.
         """
-        points = self.prepared(points).double()
+        points = self.prepared(points.double())
         back = torch.linalg.pinv(self.coordinates.matrix.to(points)).T  # (k, d)
-        working = nearest = self._working(points)
+        working = nearest = self.coordinates.transform(points)
         if self.quadrics is not None:
             nearest = nearest_on_intersection(working, self.quadrics.to(device=points.device), self.quadric_weights)
-        if self.linear_part is not None:
-            points = self.coordinates.mean.to(points) + working @ back
-        projected: Tensor = points + (nearest - working) @ back
+        mean = self.coordinates.mean.to(points)
+        projected: Tensor = mean + nearest @ back
+        if self.linear_part is None and len(back) < len(mean):
+            projected += points - mean - working @ back
         return projected if self.scales is None else projected * self.scales.to(projected)
 
     def on_cpu(self) -> "Model":
@@ -155,9 +166,24 @@ class Model:
         return copied
 
     def prepared(self, points: Tensor) -> Tensor:
-        """Return the points (n, d), divided by the scales of the features and by their norms if this model does so."""
+        """Return the points (n, d), divided by the scales of the features and by their norms if this model does so, in reach.
+
+        What is farther from the mean than so many deviations that arithmetic would overflow is put at that distance: every
+        method sees the same points.
+        """
         points = self._scaled(points)
-        return normalized(points) if self.normalize else points
+        points = normalized(points) if self.normalize else points
+        reach = far(points.dtype).double() * self.least_deviation
+        return within_reach(points, self.coordinates.mean.to(points), reach.to(points))
+
+    @cached_property
+    def least_deviation(self) -> float:
+        """The smallest number that anything in this model divides coordinates by."""
+        maps = [self.coordinates] + ([] if self.neighbors is None else [self.neighbors.coordinates])
+        found = [1 / float(torch.linalg.vector_norm(one.matrix.double(), dim=1).max()) for one in maps]
+        if self.linear_part is not None:
+            found += [float(self.linear_part.variances.min()) ** 0.5, self.linear_part.complement**0.5]
+        return min(found)
 
     def in_input_space(self) -> Quadrics | None:
         """Return the quadrics as polynomials of the (normalised) input."""
@@ -173,13 +199,7 @@ class Model:
         return points if self.scales is None else points / self.scales.to(points)
 
     def _distances(self, points: Tensor) -> Tensor:
-        return DISTANCE_FUNCTIONS[self.distance](self._working(points), self._quadrics_like(points))
-
-    def _working(self, points: Tensor) -> Tensor:
-        working = self.coordinates.transform(points)
-        # Squares of what is farther away than this would overflow.
-        far = torch.finfo(working.dtype).max ** 0.4
-        return working.nan_to_num(nan=far).clamp(-far, far)
+        return DISTANCE_FUNCTIONS[self.distance](self.coordinates.transform(points), self._quadrics_like(points))
 
     def _quadrics_like(self, points: Tensor) -> Quadrics:
         assert self.quadrics is not None
@@ -190,3 +210,11 @@ class Model:
         if self.quadric_weights is None:
             return distances / distances.shape[1]
         return distances.square() * self.quadric_weights.to(distances)
+
+
+def _adding_up(contributions: Tensor, scores: Tensor) -> Tensor:
+    """Return non-negative contributions (n, d) that add up to scores (n,) to the last bits, however large they are."""
+    contributions = contributions.nan_to_num(posinf=MOST_SCORE)
+    sums = contributions.sum(dim=1)
+    shares = torch.where(sums[:, None] > 0, contributions / torch.where(sums > 0, sums, 1)[:, None], 1 / contributions.shape[1])
+    return shares * scores[:, None]

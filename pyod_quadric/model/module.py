@@ -10,13 +10,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from pyod_quadric.data.rows import normalized
+from pyod_quadric.data.rows import normalized, within_reach
 from pyod_quadric.geometry.distances import ratio, second_order_from
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
 from pyod_quadric.model.calibration import Calibration
-from pyod_quadric.model.model import MOST_SCORE, Model
+from pyod_quadric.model.model import MOST_SCORE, Model, far
 from pyod_quadric.model.neighbors import nearest_rows
-from pyod_quadric.model.norms import SHORTEST, USUAL
+from pyod_quadric.model.norms import EMPTY, SHORTEST, USUAL
 
 OPSET = 18  # of the ONNX graph: the one that torch writes without converting
 INPUT_NAME, OUTPUT_NAMES = "rows", ("scores", "p_values")
@@ -46,6 +46,7 @@ class ScoreModule(nn.Module):
     """
 
     mean: Tensor
+    least_deviation: Tensor
     matrix: Tensor
     quadratic: Tensor | None
     linear: Tensor
@@ -72,12 +73,16 @@ class ScoreModule(nn.Module):
         coordinates, quadrics, part = model.coordinates, model.quadrics, model.linear_part
         self.n_features = len(coordinates.mean)
         self.normalize, self.distance = model.normalize, model.distance
-        buffers: dict[str, Tensor] = {}
+        buffers = {"mean": coordinates.mean, "least_deviation": torch.tensor(model.least_deviation, dtype=torch.float64)}
         # What is not there is an attribute and no buffer, since torch.export miscounts buffers that are None.
         self.quadratic = self.weights = self.linear_mean = self.norm_median = self.prototypes = self.scales = self.knots = None
         if quadrics is not None:
-            buffers |= {"mean": coordinates.mean, "matrix": coordinates.matrix}
-            buffers |= {"quadratic": quadrics.quadratic, "linear": quadrics.linear, "constant": quadrics.constant}
+            buffers |= {
+                "matrix": coordinates.matrix,
+                "quadratic": quadrics.quadratic,
+                "linear": quadrics.linear,
+                "constant": quadrics.constant,
+            }
             buffers |= {} if model.quadric_weights is None else {"weights": model.quadric_weights}
             if model.distance == "second_order":
                 buffers["hs_norms"] = hs_norm(quadrics.quadratic.double())
@@ -120,9 +125,10 @@ class ScoreModule(nn.Module):
         score = torch.zeros_like(rows[:, 0])
         if self.norm_median is not None:
             logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()
-            deviations = (logarithms - self.norm_median).abs() / self.norm_spread
+            deviations = (logarithms - self.norm_median).clamp(min=-EMPTY).abs() / self.norm_spread
             score = score + self.norm_weight * (deviations - USUAL).clamp(min=0).square()
         rows = normalized(rows) if self.normalize else rows
+        rows = within_reach(rows, self.mean, self.least_deviation * far(rows.dtype).to(rows.device))
         if self.linear_mean is not None:
             score = score + self._linear_part(rows - self.linear_mean)
         if self.prototypes is not None:
@@ -150,7 +156,6 @@ class ScoreModule(nn.Module):
     def _distances(self, rows: Tensor, quadratic: Tensor) -> Tensor:
         """Return the distance (n, m) of (normalised) rows to each quadric."""
         working = (rows - self.mean) @ self.matrix.T
-        working = _bounded(working, torch.finfo(working.dtype).max ** 0.4)  # squares of what is farther away would overflow
         width = max(1, BLOCK_NUMBERS // (BLOCK_ROWS * working.shape[1]))  # bounds the memory for a batch of some thousand rows
         slices = [slice(start, start + width) for start in range(0, quadratic.shape[0], width)]
         blocks = [evaluate(working, quadratic[part], self.linear[part], self.constant[part])[1:] for part in slices]
@@ -160,7 +165,12 @@ class ScoreModule(nn.Module):
         gradient_norms = 2 * norms
         if self.distance == "first_order":
             return ratio(values.abs(), gradient_norms)
-        return second_order_from(values, gradient_norms, self.hs_norms)
+        return second_order_from(values, gradient_norms, self.hs_norms, _hypot)
+
+
+def _hypot(a: Tensor, b: Tensor) -> Tensor:
+    """Return the root of the sum of squares, which do not overflow here; ONNX has no hypot, and users export by torch alone."""
+    return (a * a + b * b).sqrt()
 
 
 def _bounded(numbers: Tensor, bound: float) -> Tensor:
@@ -190,11 +200,8 @@ def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype
     """
     if find_spec("onnxscript") is None or find_spec("onnx") is None:
         raise ImportError("ONNX graphs are written with onnx and onnxscript: pip install 'pyod-quadric[onnx]'")
-    # ONNX has no hypot. Coordinates are bounded (see above) so that squares do not overflow.
-    decompositions = torch.export.default_decompositions()
-    decompositions[torch.ops.aten.hypot.default] = lambda a, b: (a * a + b * b).sqrt()
     program = torch.onnx.export(
-        exported(module, dtype).run_decompositions(decompositions),
+        exported(module, dtype),
         input_names=[INPUT_NAME],
         output_names=list(OUTPUT_NAMES[: 1 if module.knots is None else 2]),
         opset_version=OPSET,

@@ -53,7 +53,7 @@ class Neighbors:
         """Return what each feature adds to the scores (n, d): squared entries of the ways, in the units of the coordinates."""
         matrix = self.coordinates.matrix.to(points)
         axes = matrix / torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
-        contributions: Tensor = self.weight * (self._away(points) @ axes).square().mean(dim=1)
+        contributions: Tensor = self.weight * (self._away(points) @ axes).square().mean(dim=1).double()
         return contributions
 
     def _away(self, points: Tensor) -> Tensor:

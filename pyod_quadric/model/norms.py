@@ -18,6 +18,9 @@ CONSISTENCY = 1.4826  # of the median absolute deviation with the standard devia
 LEAST_SPREAD = 0.01  # of the logarithms: a per cent more or less is rounding, as of embeddings that were normalised before
 SHORTEST = torch.finfo(torch.float32).tiny  # rows of zeros have a logarithm, too
 USUAL = 2.0  # deviations, up to which a norm does not count
+# What is shorter than e^-7 of the usual length, a thousandth, is as good as empty. Rows of zeros would be infinitely far
+# otherwise, and where there are many of them no other row would be an outlier beside them.
+EMPTY = 7.0
 # What a norm adds at one deviation beyond, in deviations of the rest of the score. More finds bad pictures of faces better, and
 # outliers among texts less well.
 SHARE = 0.25
@@ -70,7 +73,7 @@ class Norms:
 
     def scores_of(self, norms: Tensor) -> Tensor:
         """Return the same of norms (n,)."""
-        deviations = (norms.clamp(min=SHORTEST).log() - self.median).abs() / self.spread
+        deviations = (norms.clamp(min=SHORTEST).log() - self.median).clamp(min=-EMPTY).abs() / self.spread
         return self.weight * (deviations - USUAL).clamp(min=0).square()
 
     def contributions(self, points: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ names, types, shapes and ranges of values are all checked before use.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -15,16 +16,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyod_quadric.allowed import Flag, Number, Whole, Words
-from pyod_quadric.data.stream import Reservoir
+from pyod_quadric.allowed import MOST_COUNT, Flag, Number, Text, Whole, Words
+from pyod_quadric.data.stream import CAPACITY, Reservoir
+from pyod_quadric.geometry.packing import packed_size
 from pyod_quadric.geometry.quadrics import Quadrics
+from pyod_quadric.model.calibration import spread_of
 from pyod_quadric.model.model import HISTORY_NAMES, MOST_SCORE, Model
-from pyod_quadric.parameters import Distance
+from pyod_quadric.model.norms import LEAST_SPREAD
+from pyod_quadric.parameters import LEAST_ROWS, Distance
 from pyod_quadric.storage.container import Content, encode
 from pyod_quadric.storage.layout import Array, Layout, as_tensor, check_values, put_together, taken_apart
 
 EXACT = (torch.float64,)
-MOST_COUNT = 2**53  # rows of a stream
+SURROGATES = re.compile("[\ud800-\udfff]")  # halves of letters, which no encoding has
+# Bounds that no fit comes near, within which nothing overflows that depends on the model alone. Numbers in the unit of the data
+# may be as large as those; coordinates have unit spread, and quadrics in them a norm of about 1.
+MOST_DATA = 1e300
+MOST_COEFFICIENT = 1e20
+MOST_PROTOTYPE = 1e15
+MOST_WEIGHT = 1e37  # rows of float32 are multiplied by it
+MOST_LOGARITHM = 1000.0  # of a norm
+MOST_TEXT, MOST_TEXTS = 10_000, 2**20
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,6 +55,8 @@ class FittedState:
         One entry an epoch, NaN for what was not measured.
     versions : dict of str
     feature_names : list of str, optional
+    list_column : str, optional
+        The column of lists that held the rows.
     stream : Reservoir, optional
         The sample of a stream, so that it can go on.
     """
@@ -58,6 +72,7 @@ class FittedState:
     versions: dict[str, str]
     groups: NDArray[np.int64] | None = None
     feature_names: list[str] | None = None
+    list_column: str | None = None
     stream: Reservoir | None = None
 
 
@@ -68,9 +83,9 @@ class Texts:
         self._kind = kind
 
     def accepts(self, value: Any) -> bool:
-        """Return whether these are texts."""
+        """Return whether these are texts, of which other files can be made, too."""
         texts = [*value, *value.values()] if isinstance(value, dict) else value
-        return isinstance(value, self._kind) and all(isinstance(text, str) for text in texts)
+        return isinstance(value, self._kind) and len(texts) <= MOST_TEXTS and all(map(_is_text, texts))
 
     def plain(self, value: Any) -> Any:
         """Return them as they are."""
@@ -84,49 +99,65 @@ class Texts:
         return f"a {self._kind.__name__} of texts"
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MOST_TEXT and (value.isascii() or not SURROGATES.search(value))
+
+
+def _within(dimensions: tuple[str, ...], most: float, **others: Any) -> Array:
+    return Array(dimensions, least=-most, most=most, **others)
+
+
 def _quadrics(name: str, m: str, k: str) -> dict[str, Array]:
-    return {f"{name}.quadratic": Array((m, k, k)), f"{name}.linear": Array((m, k)), f"{name}.constant": Array((m,))}
+    shapes = {"quadratic": (m, k, k), "linear": (m, k), "constant": (m,)}
+    return {f"{name}.{part}": _within(shape, MOST_COEFFICIENT) for part, shape in shapes.items()}
+
+
+def _coordinates(name: str, k: str) -> dict[str, Array]:
+    mean, matrix = (f"{name}.{part}" for part in ("mean", "matrix"))
+    # With nothing but tiny numbers there would be no way back.
+    return {mean: _within(("d",), MOST_DATA), matrix: _within((k, "d"), MOST_DATA, largest=1 / MOST_DATA)}
 
 
 # Dimensions: d features, k coordinates, m quadrics, r axes, p neighbours in c coordinates, n training rows.
 LAYOUT: Layout = {
-    "model.coordinates.mean": Array(("d",)),
-    "model.coordinates.matrix": Array(("k", "d")),
+    **_coordinates("model.coordinates", "k"),
     **_quadrics("model.quadrics", "m", "k"),
-    "model.quadric_weights": Array(("m",), least=0, empty=True),
-    "model.linear_part.mean": Array(("d",)),
-    "model.linear_part.axes": Array(("r", "d")),
+    "model.quadric_weights": Array(("m",), least=0, most=MOST_WEIGHT, empty=True),
+    "model.linear_part.mean": _within(("d",), MOST_DATA),
+    "model.linear_part.axes": _within(("r", "d"), 1.01),
     "model.linear_part.variances": Array(("r",), above=0),
     "model.linear_part.complement": Number(above=0),
-    "model.norms.median": Number(),
-    "model.norms.spread": Number(above=0),
-    "model.norms.weight": Number(least=0),
-    "model.neighbors.coordinates.mean": Array(("d",)),
-    "model.neighbors.coordinates.matrix": Array(("c", "d")),
-    "model.neighbors.prototypes": Array(("p", "c")),
-    "model.neighbors.weight": Number(least=0),
-    "model.scales": Array(("d",), above=0),
+    "model.norms.median": Number(least=-MOST_LOGARITHM, most=MOST_LOGARITHM),
+    "model.norms.spread": Number(least=LEAST_SPREAD, most=MOST_LOGARITHM),
+    "model.norms.weight": Number(least=0, most=MOST_SCORE),
+    **_coordinates("model.neighbors.coordinates", "c"),
+    "model.neighbors.prototypes": _within(("p", "c"), MOST_PROTOTYPE),
+    "model.neighbors.weight": Number(least=0, most=MOST_WEIGHT),
+    "model.scales": Array(("d",), above=0, least=1 / MOST_DATA, most=MOST_DATA),
     "model.distance": Words(Distance),
     "model.normalize": Flag(),
     "decision_scores": Array(("n",), EXACT, least=0, most=MOST_SCORE),
     "labels": Array(("n",), (torch.uint8,), most=1),
-    "row_weights": Array(("n",), EXACT, least=0),
+    "row_weights": Array(("n",), EXACT, least=0, most=1),
     "groups": Array(("n",), (torch.int64,)),
     "threshold": Number(),
-    "mean_score": Number(),
-    "std_score": Number(least=0),
+    "mean_score": Number(least=0),
+    "std_score": Number(above=0),
     **{f"history.{name}": Array(("epochs",), EXACT, finite=False, empty=True) for name in HISTORY_NAMES},
     "versions": Texts(dict),
     "feature_names": Texts(list),
+    "list_column": Text(),
     "stream.rows": Array(("sample", "d")),
     "stream.groups": Array(("sample",), (torch.int64,)),
-    **{f"stream.{name}": Whole(0, MOST_COUNT) for name in ("seed", "capacity", "n_seen", "n_used", "window")},
+    "stream.capacity": Whole(LEAST_ROWS, CAPACITY),
+    "stream.window": Whole(LEAST_ROWS),
+    **{f"stream.{name}": Whole(0, MOST_COUNT) for name in ("seed", "n_seen", "n_used")},
     **_quadrics("init", "given", "j"),  # of the parameters, the only one with tensors
 }
 # What is there together or not at all.
 OPTIONAL = (
     *("model.quadrics", "model.quadric_weights", "model.linear_part", "model.norms", "model.neighbors", "model.scales"),
-    *("groups", "feature_names", "stream", "stream.window", "stream.groups", "init"),
+    *("groups", "feature_names", "list_column", "stream", "stream.window", "stream.groups", "init"),
 )
 AS_NUMPY = ("decision_scores", "row_weights", "groups", "stream.rows", "stream.groups")
 
@@ -142,6 +173,8 @@ def to_bytes(state: FittedState, parameters: Mapping[str, Any]) -> bytes:
         name: as_tensor(values[name], kind) for name, kind in LAYOUT.items() if isinstance(kind, Array) and name in values
     }
     given = {name: _plain(name, value) for name, value in parameters.items() if not isinstance(value, Quadrics)}
+    check_values({**document, **tensors}, LAYOUT, OPTIONAL)  # what would be refused at loading is refused here
+    _check_together(state)
     return encode({"parameters": given, "values": document}, tensors)
 
 
@@ -168,16 +201,42 @@ def from_content(content: Content) -> tuple[FittedState, dict[str, Any]]:
 def _check_together(state: FittedState) -> None:
     """Raise a ValueError for values that are sound one by one, but not together."""
     model, stream, d = state.model, state.stream, len(state.model.coordinates.mean)
-    if model.quadrics is not None:
-        model.quadrics.to(dtype=torch.float32)  # raises if rows of float32 could not be scored
+    k, quadrics = len(model.coordinates.matrix), model.quadrics
+    if quadrics is not None:
+        quadrics.to(dtype=torch.float32)  # raises if rows of float32 could not be scored
     elif model.quadric_weights is not None and len(model.quadric_weights):  # where no quadric has a say, there are none of both
         raise ValueError(f"the file has weights of {len(model.quadric_weights)} quadrics, but no quadrics")
+    for what, count, most in (
+        ("coordinates", k, d),
+        ("quadrics", 0 if quadrics is None else len(quadrics), packed_size(k)),
+        ("axes of the linear part", 0 if model.linear_part is None else len(model.linear_part.axes), d),
+        ("coordinates of neighbours", 0 if model.neighbors is None else len(model.neighbors.coordinates.matrix), d),
+    ):
+        if count > most:
+            raise ValueError(f"the file has {count} {what}, but there can be at most {most}")
+    _check_scales(model)
+    # PyOD makes probabilities of them, and they are no numbers of their own.
+    for name, found, expected in (
+        ("mean_score", state.mean_score, float(np.mean(state.decision_scores))),
+        ("std_score", state.std_score, spread_of(state.decision_scores)),
+    ):
+        if not math.isclose(found, expected, rel_tol=1e-6):
+            raise ValueError(f"{name} of the file is {found:.6g}, but its decision_scores have {expected:.6g}")
     if state.feature_names is not None and len(state.feature_names) != d:
         raise ValueError(f"feature_names of the file must be {d} texts, got {len(state.feature_names)}")
     if stream is not None:
         n_rows, most = len(stream.sample()), stream.capacity if stream.window is None else stream.window
         if stream.n_used > stream.n_seen or n_rows != min(most, stream.n_seen):
             raise ValueError(f"the sample of a stream in the file has {n_rows} rows, which does not fit its counts")
+
+
+def _check_scales(model: Model) -> None:
+    """Raise a ValueError unless the way back from working coordinates ends at finite numbers."""
+    matrix, mean = model.coordinates.matrix.double(), model.coordinates.mean.double()
+    scales = torch.ones_like(mean) if model.scales is None else model.scales.double()
+    farthest = torch.stack([(mean * scales).abs().max(), scales.max() / matrix.abs().max()]).max()
+    if not farthest <= MOST_DATA:
+        raise ValueError("model.scales of the file do not go with its coordinates: there is no way back to the rows")
 
 
 def _plain(name: str, value: Any) -> Any:

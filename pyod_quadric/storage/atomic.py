@@ -1,6 +1,9 @@
 """Files that are whole or not there: written beside the old one, flushed to disk, and renamed into place."""
 
+import errno
 import glob
+import hashlib
+import io
 import os
 import stat
 import sys
@@ -8,18 +11,22 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 if sys.platform != "win32":
     import fcntl
+
+SHOWN = 40  # letters of its name in that of a temporary file, which may not be longer than the file system allows
+_unfinished: set[Path] = set()  # what this process is writing
 
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True, keep: Path | None = None) -> Iterator[IO[bytes]]:
     """Open a file that takes its place when the block ends, and is gone if the block raises.
 
-    Links are followed, and a file that was there keeps its mode. Each writer has a temporary file of its own. What a killed
-    writer has left beside the file is removed by the next one.
+    Links are followed, and a file that was there keeps its mode. Each writer has a temporary file of its own, so that several
+    may write to one place: the last one wins, and whoever reads finds a whole file. What a killed writer has left is in
+    nobody's way, and the next one removes it.
 
     Parameters
     ----------
@@ -27,14 +34,15 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True, keep: P
     overwrite : bool, default=True
         Whether the file may take the place of another one.
     keep : Path, optional
-        Where the old file goes. Between the two renames there is no file of the first name.
+        Where the old file stays, on the same file system.
 
     Raises
     ------
     FileExistsError
         If there is a file that must not be overwritten.
     OSError
-        Of the kind that the system gives, with the name of the file: the disk is full, the folder cannot be written to.
+        Of the kind that the system gives, with the name of the file: the disk is full, the folder cannot be written to, the
+        name is that of a device.
 
     Examples
     --------
@@ -47,25 +55,26 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True, keep: P
     """
     target = Path(os.path.realpath(path))
     with _named(path):
+        mode = _mode_of(target)
         _remove_abandoned(target)
-        temporary, file = _open_beside(target)
+        temporary, file = _open_beside(target, mode, path)
     try:
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         yield file
         with _named(path):
             file.flush()
             os.fsync(file.fileno())
-        if target.exists() and not overwrite:
+        if sys.platform == "win32":  # where a file that is open cannot be renamed
+            file.close()
+        if not overwrite and not _is_first(temporary, target):
             raise FileExistsError(f"{path} is there already")
         with _named(path):
             if keep is not None:
-                target.replace(keep)
+                _keep(target, keep)
             temporary.replace(target)
     finally:
         with suppress(OSError):  # what a full disk has not taken before
             file.close()
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
     _flush_directory(target.parent)
 
 
@@ -78,7 +87,7 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path
     parts : iterable of bytes
         What to write, one after another.
     keep : Path, optional
-        Where the old file goes.
+        Where the old file stays.
 
     Examples
     --------
@@ -89,9 +98,38 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path
     ...     path.read_bytes()
     b'one two'
     """
-    with atomic_file(path, keep=keep) as file, _named(path):
+    with atomic_file(path, keep=keep) as file:
         for part in parts:
             file.write(part)
+
+
+def remove_unfinished() -> None:
+    """Remove what this process has begun to write, for one that is about to end and leaves its blocks where they are.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as directory, suppress(FileNotFoundError), atomic_file(f"{directory}/file"):
+    ...     remove_unfinished()
+    ...     list(Path(directory).iterdir())
+    []
+    """
+    for path in list(_unfinished):
+        with suppress(OSError):
+            path.unlink()
+
+
+class _Part(io.FileIO):
+    """A temporary file whose errors have the name of the file that it is to become."""
+
+    def __init__(self, temporary: Path, mode: int | None, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        # What nobody else may read is not readable for a moment, either.
+        super().__init__(temporary, "x+", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
+
+    def write(self, data: Any, /) -> int:
+        with _named(self._path):
+            return super().write(data)
 
 
 @contextmanager
@@ -100,27 +138,61 @@ def _named(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.filename == str(path):  # it has been said
+            raise
         what = f"{error.strerror}; it could not be written, and what was there before is as it was"
         raise OSError(error.errno, what, str(path)) from error
 
 
-def _open_beside(target: Path) -> tuple[Path, IO[bytes]]:
+def _mode_of(target: Path) -> int | None:
+    """Return the permissions of a file, if there is one, and raise for what is no file."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):  # a rename would put a file in the place of the device
+        raise OSError(errno.EINVAL, "it is a device or a pipe, and no file")
+    return stat.S_IMODE(mode)
+
+
+def _open_beside(target: Path, mode: int | None, path: str | os.PathLike[str]) -> tuple[Path, IO[bytes]]:
     while True:
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-        file = temporary.open("x+b")
-        if sys.platform == "win32" or _locked(file.fileno(), wait=True) is False or temporary.exists():
-            return temporary, file
-        file.close()  # another writer took it for abandoned before it was locked
+        temporary = target.with_name(f"{_beginning(target)}{uuid.uuid4().hex}.part")
+        _unfinished.add(temporary)
+        try:
+            file = io.BufferedRandom(_Part(temporary, mode, path))
+            if sys.platform == "win32" or _locked(file.fileno(), wait=True) is False or temporary.exists():
+                if mode is not None:
+                    temporary.chmod(mode)
+                return temporary, file
+            file.close()  # another writer took it for abandoned before it was locked
+        except BaseException:
+            _remove(temporary)
+            raise
+        _unfinished.discard(temporary)
+
+
+def _beginning(target: Path) -> str:
+    """Return what the names of all temporary files for a file begin with; of long names only the hash is whole."""
+    digest = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
+    return f".{target.name[:SHOWN]}.{digest}."
 
 
 def _remove_abandoned(target: Path) -> None:
     """Remove temporary files that nobody holds a lock on: their writers were killed."""
     if sys.platform == "win32":
         return
-    for path in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}.part"):
+    for path in target.parent.glob(f"{glob.escape(_beginning(target))}{'[0-9a-f]' * 32}.part"):
         with suppress(OSError), path.open("rb") as file:
             if _locked(file.fileno(), wait=False):
                 path.unlink()
+
+
+def _remove(temporary: Path) -> None:
+    temporary.unlink(missing_ok=True)
+    _unfinished.discard(temporary)
 
 
 def _locked(handle: int, *, wait: bool) -> bool:
@@ -132,11 +204,35 @@ def _locked(handle: int, *, wait: bool) -> bool:
     return True
 
 
+def _is_first(temporary: Path, target: Path) -> bool:
+    """Put a file where there must be none, and return whether there was none."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError:  # the file system has no links
+        return not target.exists()
+    return True
+
+
+def _keep(target: Path, keep: Path) -> None:
+    """Let the old file stay under a second name; the first one is there at all times."""
+    keep.unlink(missing_ok=True)
+    try:
+        os.link(target, keep)
+    except (FileNotFoundError, FileExistsError):  # there is none, or another writer has been faster
+        return
+    except OSError:  # the file system has no links
+        with suppress(FileNotFoundError):
+            target.replace(keep)
+
+
 def _flush_directory(directory: Path) -> None:
-    """Make a rename durable, where the system lets a directory be opened."""
+    """Make a rename durable, where the system lets a directory be opened and flushed."""
     if os.name == "posix":
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with suppress(OSError):
+            handle = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)

@@ -1,33 +1,29 @@
 """Checkpoints that survive being killed at any moment.
 
 A checkpoint is written beside the old one, flushed to disk and renamed into place, and the old one is kept as
-``<name>.previous``. Every file begins with a checksum of its content, so damage is noticed; then the previous file serves.
-Reading executes no code: torch loads tensors and plain containers only.
+``<name>.previous``. Every file has a checksum of its content, so damage is noticed; then the previous file serves. It is a
+container of numbers and names, in which there is no code to run.
 """
 
-import hashlib
-import io
-import pickle
+import os
 import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from pyod_quadric.storage.atomic import write_atomically
+from pyod_quadric.storage.container import Format, check_container, encode, read_container
 
-MAGIC = b"pyod-quadric checkpoint 1\n"
-HEADER = len(MAGIC) + 64 + 1  # with the SHA-256 in hexadecimal and a line break
+CHECKPOINT = Format("pyod-quadric checkpoint", "run", "a checkpoint of this program")
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint atomically, keeping the one before."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    content = buffer.getbuffer()
-    head = MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n"
-    sound = path.exists() and _is_sound(path)  # a damaged file must not take the place of a sound one
-    write_atomically(path, [head, content], keep=_previous(path) if sound else None)
+    """Write a checkpoint, of tensors and of what JSON knows, atomically, keeping the one before."""
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    content = encode({name: value for name, value in state.items() if name not in tensors}, tensors, CHECKPOINT)
+    keep = _previous(path) if _is_sound(path) else None  # a damaged file must not take the place of a sound one
+    write_atomically(path, [content], keep=keep)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -40,10 +36,10 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     """
     damage = []
     for candidate in (path, _previous(path)):
-        if not candidate.exists():
-            continue
         try:
             state = _read_one(candidate)
+        except FileNotFoundError:
+            continue
         except ValueError as error:
             damage.append(str(error))
             continue
@@ -55,32 +51,23 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _content(path: Path) -> memoryview:
-    raw = path.read_bytes()
-    checksum, content = raw[len(MAGIC) : HEADER - 1], memoryview(raw)[HEADER:]
-    if not raw.startswith(MAGIC):
-        raise ValueError(f"{path} is not a checkpoint of this program, or its beginning is damaged")
-    if hashlib.sha256(content).hexdigest().encode() != checksum:
-        raise ValueError(f"{path} is damaged: its checksum does not fit its content")
-    return content
-
-
 def _is_sound(path: Path) -> bool:
     try:
-        _content(path)
-    except ValueError:
+        check_container(path.read_bytes(), CHECKPOINT)
+    except (ValueError, FileNotFoundError):
         return False
     return True
 
 
 def _read_one(path: Path) -> dict[str, Any]:
-    content = _content(path)
     try:
-        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        document, tensors = read_container(path, CHECKPOINT)
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    return state
+    return document | tensors
 
 
 def _previous(path: Path) -> Path:
-    return path.with_name(path.name + ".previous")
+    """Return where the checkpoint before is: beside the file that a link leads to."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(target.name + ".previous")

@@ -1,12 +1,14 @@
-"""The container of model files: a safetensors file whose header holds a JSON document, a version and a checksum.
+"""The container of files: a safetensors file whose header holds a JSON document, a version and a checksum.
 
 The checksum is a SHA-256 of the whole file, in which its own place counts as zeros. It notices damage, not malice: whoever
-changes a file can change that, too. What the header says of tensors is checked by safetensors.
+changes a file can change that, too. So nothing is believed: sizes are bounded before anything is read or parsed, what the
+header says of tensors is checked by safetensors, and what the values may be is the reader's to check.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike, fstat
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,50 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-FORMAT, FORMAT_VERSION = "pyod-quadric detector", 1
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file.
+
+    Parameters
+    ----------
+    name : str
+        As the file has it.
+    key : str
+        Of the document in the header.
+    described : str
+        What the file is, and in ``hint`` where such files come from, for those who give another one.
+    version : int
+        The newest that is known.
+    """
+
+    name: str
+    key: str
+    described: str
+    hint: str = ""
+    version: int = 1
+
+
+WRITTEN_BY = "; those are written by QuadricDetector.save"
+DETECTOR = Format("pyod-quadric detector", "detector", "one of a QuadricDetector", WRITTEN_BY)
+FORMAT, FORMAT_VERSION = DETECTOR.name, DETECTOR.version
 MOST_HEADER = 2**25  # bytes: a million names of features
+# Values in the header, by the signs before them. A value of three bytes takes up to a hundred in memory, so a header with more
+# of them is refused before it is parsed. Signs in names count, too: a million names may have one each.
+MOST_VALUES, SIGNS = 2**21, b",:[{"
 MOST_BYTES = 2**34  # a larger file is no model, or one that would fill the memory of most machines
 CHECKSUM_KEY, CHECKSUM_LENGTH = b'"sha256":"', 64  # inside of JSON strings such quotes have a backslash
 
 Content = tuple[dict[str, Any], dict[str, Tensor]]  # the document, and the tensors by name
 
 
-def encode(document: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
+def encode(document: Mapping[str, Any], tensors: dict[str, Tensor], kind: Format = DETECTOR) -> bytes:
     """Return the content of a file.
+
+    Raises
+    ------
+    ValueError
+        If there is more in the document than :func:`decode` would read.
 
     Examples
     --------
@@ -35,52 +71,71 @@ def encode(document: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
     ({'name': 'value'}, tensor([1., 1.]))
     """
     metadata = {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "detector": json.dumps(document, allow_nan=False),
+        "format": kind.name,
+        "format_version": str(kind.version),
+        kind.key: json.dumps(document, allow_nan=False),
         "sha256": "0" * CHECKSUM_LENGTH,
     }
-    return with_checksum(_sorted_header(save_tensors(tensors, metadata)))
+    raw = _sorted_header(save_tensors(tensors, metadata))
+    _check_values(raw[8 : _header_end(raw[:8], len(raw), kind)])
+    return with_checksum(raw)
 
 
-def decode(raw: bytes) -> Content:
+def decode(raw: bytes, kind: Format = DETECTOR) -> Content:
     """Return what a file's content holds, or raise a ValueError if there is anything wrong with it."""
-    return _document(raw[8 : _header_end(raw[:8], len(raw))]), _tensors(raw)
+    return _document(raw[8 : _header_end(raw[:8], len(raw), kind)], kind), _tensors(raw, kind)
 
 
-def read_container(path: str | PathLike[str]) -> Content:
+def read_container(path: str | PathLike[str], kind: Format = DETECTOR) -> Content:
     """Return what a file holds, or raise a ValueError; of the files of other programs no more than a header is read."""
     with Path(path).open("rb") as file:
         length = fstat(file.fileno()).st_size
         first = file.read(8)
-        header = file.read(_header_end(first, length) - 8)
-        return _document(header), _tensors(first + header + file.read())
+        header = file.read(_header_end(first, length, kind) - 8)
+        document = _document(header, kind)
+        return document, _tensors(first + header + file.read(length), kind)
 
 
-def _header_end(first: bytes, length: int) -> int:
-    """Return where the header ends in a file of some length that begins with 8 bytes."""
-    size = int.from_bytes(first, "little")
-    if len(first) < 8 or size > min(MOST_HEADER, length - 8):
-        raise ValueError(f"the file is no detector's, or it was cut off: it has {length} bytes, and a header of {size}")
-    if length > MOST_BYTES:
-        raise ValueError(f"the file has {length} bytes, but at most {MOST_BYTES} can be read")
-    return 8 + size
-
-
-def _tensors(raw: bytes) -> dict[str, Tensor]:
+def check_container(raw: bytes, kind: Format = DETECTOR) -> None:
+    """Raise a ValueError unless the content of a file is as it was written."""
+    _header_end(raw[:8], len(raw), kind)
     place, checksum = _checksum(raw)
     if raw[place : place + len(checksum)] != checksum:
         raise ValueError("the file is damaged: its checksum does not fit its content")
-    try:
-        return load_tensors(raw)
-    except (safetensors.SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the tensors of the file cannot be read: {error}") from error
 
 
 def with_checksum(raw: bytes) -> bytes:
     """Return the content of a file with the checksum that belongs to it."""
     place, checksum = _checksum(raw)
     return raw[:place] + checksum + raw[place + len(checksum) :]
+
+
+def _header_end(first: bytes, length: int, kind: Format) -> int:
+    """Return where the header ends in a file of some length that begins with 8 bytes."""
+    size = int.from_bytes(first, "little")
+    if len(first) < 8 or size > length - 8:
+        raise ValueError(f"the file is not {kind.described}, or it was cut off: it has {length} bytes, and a header of {size}")
+    if size > MOST_HEADER:
+        raise ValueError(f"the file has a header of {size} bytes, but at most {MOST_HEADER} can be read")
+    if length > MOST_BYTES:
+        raise ValueError(f"the file has {length} bytes, but at most {MOST_BYTES} can be read")
+    return 8 + size
+
+
+def _check_values(header: bytes) -> None:
+    found = sum(header.count(sign) for sign in SIGNS)
+    if found > MOST_VALUES:
+        raise ValueError(
+            f"the header of the file has {found} values, by the signs before them, but at most {MOST_VALUES} are read"
+        )
+
+
+def _tensors(raw: bytes, kind: Format) -> dict[str, Tensor]:
+    check_container(raw, kind)
+    try:
+        return load_tensors(raw)
+    except (safetensors.SafetensorError, AssertionError, KeyError, ValueError, RuntimeError) as error:
+        raise ValueError(f"the tensors of the file cannot be read: {error}") from error
 
 
 def _sorted_header(raw: bytes) -> bytes:
@@ -103,27 +158,28 @@ def _checksum(raw: bytes) -> tuple[int, bytes]:
     return place, digest.hexdigest().encode()
 
 
-def _document(header: bytes) -> dict[str, Any]:
+def _document(header: bytes, kind: Format) -> dict[str, Any]:
     """Return the JSON document in a header of this format and of a version that is known."""
+    _check_values(header)
     try:
         entries = json.loads(header.decode())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the file is no detector's, or its header is damaged: {error}") from error
+        raise ValueError(f"the file is not {kind.described}, or its header is damaged: {error}") from error
     metadata = entries.get("__metadata__") if isinstance(entries, dict) else None
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        raise ValueError("the file is not one of a QuadricDetector; those are written by QuadricDetector.save")
+    if not isinstance(metadata, dict) or metadata.get("format") != kind.name:
+        raise ValueError(f"the file is not {kind.described}{kind.hint}")
     version = metadata.get("format_version")
     if not isinstance(version, str) or not version.isascii() or not version.isdigit() or len(version) > 9 or version == "0":
         raise ValueError(f"the file is damaged: the version of its format is {str(version)[:20]!r}")
-    if int(version) > FORMAT_VERSION:
+    if int(version) > kind.version:
         raise ValueError(
-            f"the file is a model of a newer format: {version}, where this version of pyod-quadric knows {FORMAT_VERSION}; "
+            f"the file is a model of a newer format: {version}, where this version of pyod-quadric knows {kind.version}; "
             "install a newer one to read it"
         )
     try:
-        document = json.loads(metadata["detector"])
+        document = json.loads(metadata[kind.key])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError("the file is damaged: what it says of the detector cannot be read") from error
+        raise ValueError(f"the file is damaged: what it says of the {kind.key} cannot be read") from error
     if not isinstance(document, dict):
-        raise ValueError("the file is damaged: what it says of the detector is no JSON object")
+        raise ValueError(f"the file is damaged: what it says of the {kind.key} is no JSON object")
     return document

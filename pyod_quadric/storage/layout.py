@@ -32,8 +32,10 @@ class Array:
         The types that are allowed; the first one is written.
     least, above, most : float
         Bounds of the entries.
+    largest : float
+        What the largest absolute value must at least be.
     finite : bool
-        Whether NaN and infinity are refused.
+        Whether NaN and infinity are refused; bounds are for finite entries.
     empty : bool
         Whether there may be no entries.
     """
@@ -43,6 +45,7 @@ class Array:
     least: float = -math.inf
     above: float = -math.inf
     most: float = math.inf
+    largest: float = 0
     finite: bool = True
     empty: bool = False
 
@@ -90,7 +93,13 @@ def put_together(kind: type[T], values: Mapping[str, Any], before: str = "") -> 
     return kind(**given)
 
 
-def check_values(values: Mapping[str, Any], layout: Layout, optional: Collection[str]) -> dict[str, Any]:
+def check_values(
+    values: Mapping[str, Any],
+    layout: Layout,
+    optional: Collection[str] = (),
+    owner: str = "a detector",
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
     """Return the values of a file, or raise a ValueError unless names, types, shapes and entries are those of a layout.
 
     Parameters
@@ -100,13 +109,19 @@ def check_values(values: Mapping[str, Any], layout: Layout, optional: Collection
     layout : dict
     optional : collection of str
         Beginnings of names whose values are all there, or all missing.
+    owner : str
+        Whose values they are, for errors.
+    sizes : dict, optional
+        Of dimensions, where they are known.
     """
-    expected = {name: kind for name, kind in layout.items() if _is_expected(name, values, optional)}
-    if values.keys() != expected.keys():
-        raise ValueError(f"what is in the file is not what a detector has: {sorted(values.keys() ^ expected.keys())!s:.300}")
-    sizes: dict[str, int] = {}
+    differing = values.keys() - layout.keys()  # of which there may be very many
+    expected = {} if differing else {name: kind for name, kind in layout.items() if _is_expected(name, values, optional)}
+    differing = differing or values.keys() ^ expected.keys()
+    if differing:
+        raise ValueError(f"what is in the file is not what {owner} has: {sorted(differing)!s:.300}")
+    found = dict(sizes or {})
     return {
-        name: _checked_array(name, values[name], kind, sizes) if isinstance(kind, Array) else _checked(name, values[name], kind)
+        name: _checked_array(name, values[name], kind, found) if isinstance(kind, Array) else _checked(name, values[name], kind)
         for name, kind in expected.items()
     }
 
@@ -131,12 +146,10 @@ def _checked_array(name: str, tensor: Any, array: Array, sizes: dict[str, int]) 
         sizes.setdefault(dimension, size) == size for dimension, size in zip(array.dimensions, tensor.shape, strict=True)
     )
     if not agree or tensor.dtype not in array.dtypes or (tensor.numel() == 0 and not array.empty):
-        raise ValueError(
-            f"{name} of the file does not fit its other tensors: it is {tensor.dtype} of shape {tuple(tensor.shape)}"
-        )
+        raise ValueError(f"{name} of the file does not fit the others: it is {tensor.dtype} of shape {tuple(tensor.shape)}")
     if tensor.numel() and array.finite:
         least, most = float(tensor.min()), float(tensor.max())
-        sound = math.isfinite(least) and math.isfinite(most)
+        sound = math.isfinite(least) and math.isfinite(most) and max(-least, most) >= array.largest
         if not (sound and least >= array.least and least > array.above and most <= array.most):
             raise ValueError(f"{name} of the file has numbers that no fit gives, from {least:.3g} to {most:.3g}")
     return tensor
@@ -144,7 +157,7 @@ def _checked_array(name: str, tensor: Any, array: Array, sizes: dict[str, int]) 
 
 def as_tensor(value: Any, array: Array) -> Tensor:
     """Return an array or tensor as a file holds it: on the CPU, contiguous, of an allowed type."""
-    if isinstance(value, list):
+    if isinstance(value, list | int | float):
         return torch.tensor(value, dtype=array.dtypes[0])
     tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
     dtype = tensor.dtype if tensor.dtype in array.dtypes else array.dtypes[0]

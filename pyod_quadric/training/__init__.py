@@ -4,10 +4,14 @@
     the mean distance and its gradient, written out
 ``manifold``
     orthonormal frames, and a fast Stiefel manifold for geoopt
+``riemannian``
+    geoopt's part in it, or the same of our own where geoopt does not import
 ``constraints``
     orthonormality by penalty or on the manifold: the one place where the two differ
 ``starts``
     where training starts
+``state``
+    the state of a run, as checkpoints hold it
 ``loop``
     :func:`train`
 """

@@ -5,7 +5,9 @@ inner product the frame is the packed matrices and the rest is b and c; for the 
 all monomial coefficients and there is no rest.
 """
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import torch
@@ -17,7 +19,11 @@ from pyod_quadric.geometry.frames import gram, nearest_frame, orthonormality_err
 from pyod_quadric.geometry.packing import packed_size, packing_factors, unpack
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.parameters import InnerProduct, OptimizerName, TrainingOptions
+from pyod_quadric.storage.layout import Array
 from pyod_quadric.training.objective import Parts
+from pyod_quadric.training.state import STEPS, gradients, squares
+
+REST = ("m", "R")  # dimensions of what is free
 
 
 class Constraint(ABC):
@@ -30,6 +36,9 @@ class Constraint(ABC):
     inner_product : {"hs", "coefficient"}
         What the frame is orthonormal in.
     """
+
+    dimensions = ("m", "F")  # of the frame as the optimiser sees it
+    most_error = math.inf  # of a frame that a checkpoint may hold
 
     def __init__(self, quadrics: Quadrics, inner_product: InnerProduct) -> None:
         if inner_product not in get_args(InnerProduct):
@@ -89,9 +98,40 @@ class Constraint(ABC):
         self.rest.grad = free[:, free.shape[1] - self.rest.shape[1] :]
         self.frame_parameter.grad = self.oriented(by_frame)
 
-    def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    @abstractmethod
+    def adam_layout(self, dimensions: tuple[str, ...]) -> dict[str, Array]:
+        """Return what Adam knows of the gradients of a parameter with these dimensions after a step."""
+
+    def optimizer_layout(self, options: TrainingOptions) -> dict[str, Array]:
+        """Return what the optimiser knows of its parameters after a step, by the number of each and its own names."""
+        found: dict[str, Array] = {}
+        for number, parameter in enumerate(self.parameters()):
+            dimensions = REST if parameter is self.rest else self.dimensions
+            if options.optimizer_name == "adam":
+                known = {"step": STEPS, **self.adam_layout(dimensions)}
+            else:
+                known = {"momentum_buffer": gradients(dimensions, self.frame.dtype)} if options.momentum else {}
+            found |= {f"{number}.{name}": kind for name, kind in known.items()}
+        return found
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return what an optimiser knows of its parameters, by their numbers."""
+        return {str(number): optimizer.state[parameter] for number, parameter in enumerate(self.parameters())}
+
+    def load_optimizer(self, optimizer: Optimizer, state: Mapping[str, Tensor]) -> None:
         """Bring an optimiser to a saved state, exactly."""
-        optimizer.load_state_dict(state)
+        for name, saved in state.items():
+            number, _, own = name.partition(".")
+            parameter = self.parameters()[int(number)]
+            if saved.shape == parameter.shape:  # in memory as the parameter, on which the rounding of products depends
+                saved = torch.empty_like(parameter).copy_(saved)
+            optimizer.state[parameter][own] = saved if saved.ndim == 0 else saved.to(parameter)
+
+    def check_frame(self) -> None:
+        """Raise a ValueError if a frame that was put here is none that this constraint allows."""
+        error = float(self.error())
+        if not error <= self.most_error:
+            raise ValueError(f"its frame is not orthonormal, but off by {error:.3g}")
 
     def error(self) -> Tensor:
         """Return how far the frame is from orthonormal: the unsquared ``‖ṼᵀṼ - I‖``."""
@@ -132,6 +172,11 @@ class PenaltyConstraint(Constraint):
             return torch.optim.Adam(parameters, lr=lr, betas=(momentum, 0.999))
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum)
 
+    def adam_layout(self, dimensions: tuple[str, ...]) -> dict[str, Array]:
+        """Return what torch's Adam knows."""
+        dtype = self.frame.dtype
+        return {"exp_avg": gradients(dimensions, dtype), "exp_avg_sq": squares(dimensions, dtype)}
+
     def penalize(self, by_frame: Tensor) -> None:
         """Add ``4 λ (Ṽ ᵀṼ - I)`` times the frame to the gradient."""
         difference = gram(self.frame.T)
@@ -153,21 +198,22 @@ class StiefelConstraint(Constraint):
         ``geoopt.EuclideanStiefel()`` for geoopt's own, slower one.
     """
 
-    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: Any = None) -> None:
-        # Here and not above, since it takes time and most fits need no manifold.
-        import geoopt
+    dimensions = ("F", "m")
+    most_error = 1e-2  # it is about 1e-5 in float32
 
+    def __init__(self, quadrics: Quadrics, inner_product: InnerProduct = "hs", manifold: Any = None) -> None:
+        # Here and not above, since geoopt takes time and most fits need no manifold.
         from pyod_quadric.training.manifold import InPlaceStiefel
+        from pyod_quadric.training.riemannian import on_manifold
 
         super().__init__(quadrics, inner_product)
         # geoopt's frames have orthonormal columns: the transposed view of the same memory.
-        self._parameter = geoopt.ManifoldParameter(self.frame.T, manifold=manifold or InPlaceStiefel(), requires_grad=False)
+        self._parameter = on_manifold(self.frame.T, manifold or InPlaceStiefel())
 
     @property
     def frame_parameter(self) -> Parameter:
         """The frame as a point of the manifold, (F, m)."""
-        parameter: Parameter = self._parameter
-        return parameter
+        return self._parameter
 
     def oriented(self, frame: Tensor) -> Tensor:
         """Transpose it."""
@@ -175,26 +221,27 @@ class StiefelConstraint(Constraint):
 
     def optimizer(self, name: OptimizerName, lr: float, momentum: float) -> Optimizer:
         """Return geoopt's RiemannianSGD, or an Adam for frames; see :class:`pyod_quadric.training.manifold.FrameAdam`."""
-        import geoopt
-
         from pyod_quadric.training.manifold import FrameAdam
+        from pyod_quadric.training.riemannian import riemannian_sgd
 
-        parameters = self.parameters()
-        optimizer: Optimizer
         if name == "adam":
-            optimizer = FrameAdam(parameters, lr=lr, betas=(momentum, 0.999))
-        else:
-            optimizer = geoopt.optim.RiemannianSGD(parameters, lr=lr, momentum=momentum)
-        return optimizer
+            return FrameAdam(self.parameters(), lr=lr, betas=(momentum, 0.999))
+        return riemannian_sgd(self.parameters(), lr, momentum)
+
+    def adam_layout(self, dimensions: tuple[str, ...]) -> dict[str, Array]:
+        """Return what FrameAdam knows."""
+        of_squares = {"squares": REST} if dimensions == REST else {"squares_by_quadric": ("m",), "squares_by_entry": ("F",)}
+        found = {name: squares(of_each, self.frame.dtype) for name, of_each in of_squares.items()}
+        return {"momentum": gradients(dimensions, self.frame.dtype), **found}
 
     def penalize(self, by_frame: Tensor) -> None:
         """Add nothing: the manifold holds the constraint."""
 
-    def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    def load_optimizer(self, optimizer: Optimizer, state: Mapping[str, Tensor]) -> None:
         """Bring an optimiser to a saved state, exactly."""
         super().load_optimizer(optimizer, state)
         for saved in optimizer.state.values():
-            if "step" in saved:  # it counts in an int, which torch's loading turns into a float32 tensor
+            if "step" in saved:  # FrameAdam counts in an int
                 saved["step"] = int(saved["step"])
 
 

@@ -7,6 +7,7 @@ last checkpoint as if nothing had happened, bit for bit on a CPU.
 import math
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from numbers import Real
 from os import PathLike
@@ -17,20 +18,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from pyod_quadric.data.batches import Batches, LoaderBatches, PassBatches, RowBatches
-from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, rows_of
+from pyod_quadric.data.rows import LoaderRows, Rows, check_shared, digest, is_loader, rows_of
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
-from pyod_quadric.parallel.devices import moved
+from pyod_quadric.parallel.devices import moved, on_device
 from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, process_rank, sum_over_ranks
 from pyod_quadric.parameters import TrainingOptions
+from pyod_quadric.progress import Count, count, is_reported, reported, stage
 from pyod_quadric.storage.checkpoints import read_checkpoint, write_checkpoint
 from pyod_quadric.training.constraints import Constraint, constraint_for
 from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_and_gradient
 from pyod_quadric.training.starts import check_n_quadrics
+from pyod_quadric.training.state import Best, RunState
 
 CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
@@ -100,7 +102,12 @@ def train(
     # All processes follow the first one, whatever they were given themselves.
     start, coordinates = from_first_rank((start, coordinates), start.device)
     options, weights, groups = on_first_rank(lambda: (options, weights, groups))
-    return _Run(data, start, options or TrainingOptions(), coordinates, weights, groups).finish()
+    options = options or TrainingOptions()
+    # A fit around it has a report already, and the stages of its own.
+    is_part, name = is_reported(), options.constraint
+    report = nullcontext() if is_part else reported(options.verbose == 1 and process_rank() == 0)
+    with report, stage(name if is_part else f"training, {name}"):
+        return _Run(data, start, options, coordinates, weights, groups).finish()
 
 
 class _Run:
@@ -132,7 +139,7 @@ class _Run:
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
-        self.best: tuple[float, Tensor, Tensor] | None = None
+        self.best: Best | None = None
         self.stale = 0  # epochs since the best
         self.seconds = 0.0  # in earlier sittings
         self.path = Path(options.checkpoint) if options.checkpoint else None
@@ -147,21 +154,27 @@ class _Run:
             # So that a full disk, or a folder that cannot be written to, is noticed by all processes before hours are lost.
             on_first_rank(self._save)
         started, saved, steps = time.monotonic() - self.seconds, time.monotonic(), 0
-        with _progress(self.options) as bar:
-            bar.update(self.epoch)
+        with self._steps() as done:
             while self._is_unfinished():
                 for points in moved(self.batches.epoch(self.epoch, self.batch), self.device):
                     self._step(points)
+                    done.advance()
                     steps += 1
                     self.seconds = time.monotonic() - started
                     if self._is_due(steps, time.monotonic() - saved):
                         self._save()
                         saved, steps = time.monotonic(), 0
-                self._end_epoch(bar)
+                self._end_epoch(done)
         on_first_rank(self._save)
         if self.options.patience is not None and self.best:
-            self._put(*self.best[1:])
+            self._put(self.best.frame, self.best.rest)
         return Trained(self.constraint.quadrics(), self.history)
+
+    def _steps(self) -> AbstractContextManager[Count]:
+        """Count the steps, of all that there are if nothing can end the training early."""
+        an_epoch = self.batches.n_batches()
+        total = None if an_epoch is None or self.options.patience is not None else self.options.epoch_num * an_epoch
+        return count(total, "steps", self.epoch * (an_epoch or 0) + self.batch)
 
     def _step(self, points: Tensor) -> None:
         for group in self.optimizer.param_groups:
@@ -186,7 +199,7 @@ class _Run:
         # Only after centring is there nothing to lose in a smaller type.
         return (self.coordinates.transform(points) if self.coordinates else points).to(self.dtype)
 
-    def _end_epoch(self, bar: "tqdm[Any]") -> None:
+    def _end_epoch(self, done: Count) -> None:
         if self.sums[1] == 0:
             raise ValueError(
                 f"there were no rows in epoch {self.epoch + 1}; give a loader that can be gone through again, or larger weights"
@@ -195,16 +208,16 @@ class _Run:
         self._check_divergence()
         held_out = self._held_out_loss()
         error = float(self.constraint.error())
-        for name, number in zip(self.history, (loss, held_out, error, self.seconds), strict=True):
+        for name, number in zip(HISTORY_NAMES, (loss, held_out, error, self.seconds), strict=True):
             self.history[name].append(number)
         self.stale += 1
-        if held_out < (self.best[0] if self.best else math.inf):
-            self.best = held_out, self.constraint.frame.clone(), self.constraint.rest.detach().clone()
+        if held_out < (self.best.loss if self.best else math.inf):
+            frame, rest = self.constraint.frame.clone(), self.constraint.rest.detach().clone()
+            self.best = Best(loss=held_out, frame=frame, rest=rest)
             self.stale = 0
         self.epoch, self.batch = self.epoch + 1, 0
         self.sums.zero_()
-        bar.update()
-        bar.set_postfix(loss=f"{loss:.4g}")
+        done.note(epoch=f"{self.epoch}/{self.options.epoch_num}", loss=f"{loss:.4g}")
         if self.options.verbose >= 2 and process_rank() == 0:
             print(f"epoch {self.epoch}: loss {loss:.5g}, held-out loss {held_out:.5g}, orthonormality error {error:.2g}")
 
@@ -250,27 +263,36 @@ class _Run:
         self._check_divergence()
         if process_rank() > 0:  # the first process writes for all
             return
+        write_checkpoint(self.path, self._state().values(self.constraint.optimizer_layout(self.options)))
+
+    def _state(self) -> RunState:
         names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
         state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
-        write_checkpoint(self.path, state | {"optimizer": self.optimizer.state_dict()})
+        return RunState(**state, optimizer=self.constraint.optimizer_state(self.optimizer))
 
     def _resume(self, path: Path) -> None:
-        state = on_first_rank(lambda: read_checkpoint(path))
-        if state is None:
+        values = on_first_rank(lambda: read_checkpoint(path))
+        if values is None:
             return
-        theirs = state.pop("fingerprint")
-        if theirs != self.fingerprint:
+        anew = "use another file, or remove this one to start anew"
+        theirs = values.get("fingerprint")
+        if isinstance(theirs, dict) and theirs != self.fingerprint:
             other = [name for name in self.fingerprint if theirs.get(name) != self.fingerprint[name]]
-            raise ValueError(
-                f"the checkpoint {path} belongs to another run, which differs in {', '.join(other)}; use another file, or "
-                "remove this one to start anew"
-            )
-        self._put(state.pop("frame"), state.pop("rest"))
-        self.constraint.load_optimizer(self.optimizer, state.pop("optimizer"))
-        self.sums.copy_(state.pop("sums"))
-        for name, saved in state.items():
-            setattr(self, name, saved)
+            raise ValueError(f"the checkpoint {path} belongs to another run, which differs in {', '.join(other)}; {anew}")
+        try:
+            of_optimizer = self.constraint.optimizer_layout(self.options)
+            self._go_on_from(RunState.checked(values, self.options, of_optimizer, self._state()))
+        except ValueError as error:
+            raise ValueError(f"the checkpoint {path} is none that such a run has written: {error}; {anew}") from error
+
+    def _go_on_from(self, state: RunState) -> None:
+        self._put(state.frame, state.rest)
+        self.constraint.check_frame()
+        self.constraint.load_optimizer(self.optimizer, state.optimizer)
+        self.sums.copy_(state.sums)
+        self.epoch, self.batch, self.stale, self.seconds = state.epoch, state.batch, state.stale, state.seconds
+        self.history, self.best = state.history, on_device(state.best, self.device)
 
     def _put(self, frame: Tensor, rest: Tensor) -> None:
         self.constraint.frame.copy_(frame)
@@ -289,15 +311,15 @@ def _average_over_ranks(gradient: Parts, sums: Tensor, n_points: int) -> None:
 
 
 def _is_loader(data: Data) -> bool:
-    return not hasattr(data, "shape") and not isinstance(data, str | PathLike | Rows) and not _is_listed(data)
+    return not _are_rows(data) if isinstance(data, list | tuple) else is_loader(data)
 
 
-def _is_listed(data: object) -> bool:
-    """Say whether these are lists of numbers instead of a list of batches."""
-    for _ in range(2):
-        if isinstance(data, list | tuple) and data:
-            data = data[0]
-    return isinstance(data, Real)
+def _are_rows(data: object) -> bool:
+    """Say whether these are rows in a list, instead of batches in a list."""
+    first = data[0] if isinstance(data, list | tuple) and data else None
+    if isinstance(first, Tensor | np.ndarray):
+        return first.ndim == 1
+    return isinstance(first[0] if isinstance(first, list | tuple) and first else first, Real)
 
 
 def _rows(data: Data) -> Rows:
@@ -346,8 +368,3 @@ def _fingerprint(
     if _is_loader(data):
         return named | {"the data": "a loader"}
     return named | {"the data": digest(_rows(data).blocks(options.batch_size))}
-
-
-def _progress(options: TrainingOptions) -> "tqdm[Any]":
-    hidden = options.verbose != 1 or process_rank() > 0
-    return tqdm(total=options.epoch_num, disable=hidden, unit="epoch", desc=f"quadrics, {options.constraint}")

@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import geoopt
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from pyod_quadric.geometry.frames import orthonormalize_, polar
+from pyod_quadric.training.riemannian import StiefelBase
 
 TINY_GRADIENT = 1e-8  # as in torch's Adam: gradients below it count as none
 # How far a quadric's matrix moves in a step of FrameAdam, in units of the learning rate. The more entries a unit vector has,
@@ -22,11 +22,12 @@ TINY_GRADIENT = 1e-8  # as in torch's Adam: gradients below it count as none
 LENGTH_OF_STEP = 10.0
 
 
-class CholeskyStiefel(geoopt.EuclideanStiefel):  # type: ignore[misc]  # geoopt has no types
+class CholeskyStiefel(StiefelBase):  # type: ignore[misc]  # geoopt has no types
     """The Stiefel manifold with the Euclidean metric, retraction by CholeskyQR and projection by the polar factor.
 
     It is :class:`geoopt.EuclideanStiefel` with the same geometry and the same retraction (the Q factor with positive
-    diagonal), computed faster for tall frames; use it with any geoopt optimiser.
+    diagonal), computed faster for tall frames; use it with any geoopt optimiser. Where geoopt does not import, it is what this
+    package needs of a manifold and no more.
 
     Examples
     --------

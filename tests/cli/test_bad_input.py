@@ -1,5 +1,7 @@
 """Whatever is wrong, a command says so in one line, exits with 1 or 2, and writes nothing."""
 
+import errno
+import os
 import shlex
 import sys
 
@@ -11,6 +13,7 @@ import pytest
 from pyod_quadric import QuadricDetector
 from pyod_quadric.cli.main import main
 from pyod_quadric.storage.container import with_checksum
+from tests.support.disks import limited_size
 
 # What is done with rows in a file: every command that takes them. The models are of three features, a, b and c.
 COMMANDS = {
@@ -51,7 +54,7 @@ def folder(tmp_path_factory):
     (path / "damaged").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     (path / "cut").write_bytes(content[:300])
     (path / "empty").touch()
-    for suffix in ("npy", "npz", "csv", "parquet"):
+    for suffix in ("npy", "npz", "csv", "jsonl", "parquet"):
         (path / f"empty.{suffix}").touch()
         (path / f"garbage.{suffix}").write_bytes(b"\x80\xff garbage, garbage\n\x80")
     np.save(path / "none.npy", np.empty((0, 3)))
@@ -76,6 +79,15 @@ def folder(tmp_path_factory):
     (path / "rows.csv").write_text("\n".join(["a,b,c", *lines]))
     (path / "other.csv").write_text("\n".join(["a,b,x", *lines]))
     (path / "words.csv").write_text("a,b,c\n1,2,3\n4,many,6\n")
+    (path / "texts.csv").write_text("a,b,c\nx,2,2026-11-18\n,5,\n")
+    (path / "late.csv").write_text("a,b,c\n" + 60_000 * "1,2,3\n" + "4,many,6\n")
+    (path / "texts.jsonl").write_text('{"a": "x", "b": 2, "c": "2026-11-18"}\n{"b": 5}\n')
+    (path / "late.jsonl").write_text(60_000 * '{"a": 1, "b": 2, "c": 3}\n' + '{"b": "many"}\n')
+    (path / "nested.jsonl").write_text('{"a": 1, "b": {"c": 1}}\n')
+    (path / "array.jsonl").write_text("[1, 2, 3]\n[4, 5, 6]\n")
+    (path / "cut.jsonl").write_text('{"a": 1, "b": 2, "c": 3}\n{"a": 1, "b": 2')
+    lists = {"e": [[1.0, 2.0]], "f": [3.0]}
+    pyarrow.parquet.write_table(pyarrow.table(lists), path / "lists.parquet")
     (path / "ragged.csv").write_text("a,b,c\n1,2,3\n4,5\n")
     (path / "twice.csv").write_text("a,b,a\n1,2,3\n")
     pyarrow.parquet.write_table(pyarrow.table({"a": [1.0], "b": ["text"], "c": [2.0]}), path / "words.parquet")
@@ -108,9 +120,9 @@ def refused(folder, monkeypatch, capsys):
     ("file", "message"),
     [
         ("missing.npy", "there is no file missing.npy"),
-        ("folder.csv", "holds no .npy, .parquet, .csv or .tsv files"),
-        *((f"empty.{suffix}", f"empty.{suffix}") for suffix in ("npy", "npz", "csv", "parquet")),
-        *((f"garbage.{suffix}", f"garbage.{suffix}") for suffix in ("npy", "npz", "csv", "parquet")),
+        ("folder.csv", "holds no .npy, .parquet, .csv, .tsv, .jsonl or .ndjson files"),
+        *((f"empty.{suffix}", f"empty.{suffix}") for suffix in ("npy", "npz", "csv", "jsonl", "parquet")),
+        *((f"garbage.{suffix}", f"garbage.{suffix}") for suffix in ("npy", "npz", "csv", "jsonl", "parquet")),
         *((f"none.{suffix}", f"none.{suffix} has no rows") for suffix in ("npy", "csv", "parquet")),
         ("flat.npy", "flat.npy must hold rows of shape (n, d) with d at least 1, got (5,)"),
         ("texts.npy", "must hold real numbers, got <U1"),
@@ -122,8 +134,15 @@ def refused(folder, monkeypatch, capsys):
         ("two.npz --array Z", "two.npz has no array Z; its arrays: first, second"),
         ("holes.npy", "row 17 of holes.npy (counted from 0) holds NaN or infinite entries; --on-nan"),
         ("nothing.npy --on-nan drop", "all rows of nothing.npy hold NaN or infinite entries"),
-        ("words.csv", "invalid value 'many'; leave columns of text out by --drop"),
-        ("words.parquet", "the column b of words.parquet holds string, not numbers; leave it out by --drop"),
+        ("words.csv", "words.csv holds no numbers in b ('many'); leave such columns out by --drop b, or name the one"),
+        ("texts.csv", "no numbers in a ('x'), c ('2026-11-18'); leave such columns out by --drop a,c, or name the one that"),
+        ("words.parquet", "no numbers in b (string); leave such columns out by --drop b, or name the one that identifies"),
+        ("words.parquet", "rows by --id-column"),
+        ("texts.jsonl", "no numbers in a (string), c (timestamp[s]); leave such columns out by --drop a,c, or name the one"),
+        ("lists.parquet", "has the column of lists e beside others; take it alone by --columns e, or leave it out by --drop e"),
+        ("nested.jsonl", "no numbers in b (struct<c: int64>)"),
+        ("array.jsonl", "array.jsonl, one JSON object for each line: JSON parse error: Column() changed from object to array"),
+        ("cut.jsonl", "cut.jsonl, one JSON object for each line: JSON parse error: Missing a comma or '}' after an object"),
         ("ragged.csv", "Expected 3 columns, got 2"),
         ("twice.csv", "more than one column of the name a"),
         ("rows.csv --columns a,q", "rows.csv has no column q; its columns: a, b, c"),
@@ -177,6 +196,30 @@ def test_outputs(refused, folder, command, name):
     target.rmdir()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes as POSIX has them")
+@pytest.mark.parametrize(("command", "name"), WITH_OUTPUT.values(), ids=WITH_OUTPUT)
+def test_outputs_are_files(refused, folder, command, name):
+    os.mkfifo(folder / name)
+    assert f"{name} cannot be written: it is a device or a pipe, and no file" in refused(command.format(f"{name} --force"))
+    assert (folder / name).is_fifo()
+    (folder / name).unlink()
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.npy", "scores.parquet"])
+def test_a_full_disk_is_named(refused, folder, name):
+    with limited_size(folder, 300):
+        message = refused(f"score model rows.npy -o {name}")
+    assert f"error: {name}: File too large; it could not be written" in message
+
+
+def test_a_full_disk_behind_the_standard_output_is_named(refused, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys.stdout, "write", full)
+    assert "error: the standard output: No space left on device" in refused("score model rows.npy")
+
+
 def test_outputs_are_not_inputs(refused, folder):
     rows = (folder / "rows.npy").read_bytes()
     for command in ("fit rows.npy -o rows.npy --force", "score model rows.npy -o ../{}/rows.npy --force"):
@@ -187,9 +230,9 @@ def test_outputs_are_not_inputs(refused, folder):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("score model rows.npy -o scores.txt", "must end with .npy or .csv or .parquet"),
+        ("score model rows.npy -o scores.txt", "must end with .npy or .parquet or .csv or .jsonl or .ndjson"),
         ("compare rows.npy -o picture.jpeg", "must end with .png"),
-        ("score model plain", "plain must end with .npy, .npz, .csv, .tsv, .parquet"),
+        ("score model plain", "plain must end with .npy, .npz, .csv, .tsv, .jsonl, .ndjson, .parquet"),
         ("score model rows.npy --columns a", "rows.npy has no named columns, so that --columns has no effect"),
         ("score model rows.npy --drop a", "rows.npy has no named columns, so that --drop has no effect"),
         ("score model rows.npy --label-column a", "rows.npy has no named columns, so that --label-column has no effect"),
@@ -198,6 +241,12 @@ def test_outputs_are_not_inputs(refused, folder):
         ("fit few.npz -o x --columns a", "few.npz has no named columns, so that --columns has no effect"),
         ("fit rows.npy -o x --no-header", "rows.npy is no .csv file, so that --no-header has no effect"),
         ("fit words.parquet -o x --no-header", "words.parquet is no .csv file, so that --no-header has no effect"),
+        ("score model rows.npy --id-column a", "rows.npy has no named columns, so that --id-column has no effect"),
+        ("fit texts.jsonl -o x --no-header", "texts.jsonl is no .csv file, so that --no-header has no effect"),
+        ("score model rows.csv --id-column a -o x.npy", "--id-column has no effect on a .npy file"),
+        ("explain model rows.csv --id-column a -o x.npy", "--id-column has no effect on a .npy file"),
+        ("score model rows.npy --format jsonl -o x.csv", "--format has no effect on x.csv"),
+        ("explain model rows.npy --format csv -o x.csv", "--format has no effect on x.csv"),
         ("explain model rows.npy --largest 2 -o x.npy", "--largest has no effect on a .npy file"),
         ("score model rows.npy --batch-size 0", "--batch-size must be 1 or more"),
         ("score model rows.npy -o x.npy --labels-output x.npy", "must be different files"),
@@ -217,7 +266,8 @@ def test_wrong_usage(refused, command, message):
     "command",
     ["", "guess", "fit", "fit rows.npy", "fit rows.npy -o x --contamination 0.9", "fit rows.npy -o x --window 100",
      "fit rows.npy -o x --lr fast", "fit rows.npy -o x --robust auto", "info",
-     "fit rows.npy -o x --on-nan score-nan", "explain model rows.npy --rows 5-2", "explain model rows.npy --rows 1 --top 2"],
+     "fit rows.npy -o x --on-nan score-nan", "explain model rows.npy --rows 5-2", "explain model rows.npy --rows 1 --top 2",
+     "compare rows.npy --n-components 0"],
 )  # fmt: skip
 def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
     monkeypatch.chdir(folder)
@@ -232,15 +282,14 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
     ("command", "message"),
     [
         ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be from 1 to"),
+        ("fit late.csv -o x", "late.csv holds no numbers in b ('many'); leave such columns out by --drop b"),
+        ("score model late.csv -o x.csv", "late.csv holds no numbers in b ('many'); leave such columns out by --drop b"),
+        ("fit late.jsonl -o x", "Column(/b) changed from number to string in row 60000; leave such columns out by --drop"),
         ("fit few.npz -o x", "at least 3 rows are needed, got 2"),
         ("fit rows.npy -o x --device nonsense", "device must be"),
         ("fit rows.npy -o x --epoch-num 1 --patience 2", "patience watches the held-out loss"),
         ("compare few.npy", "20 rows or more are needed"),
         ("compare rows.npy --lr -1", "lr must be a number above 0"),
-        (
-            "compare rows.npy --n-components 0.5",
-            "n_components must be 'auto', or a whole number of 1 or more, or None; got 0.5",
-        ),
         ("compare rows.npy --labels labels.npy", "labels must be 1 for outliers and 0 for others"),
         ("compare rows.npy --labels few.npy", "few.npy must hold labels of shape (n,)"),
         ("explain model rows.npy --rows 60", "rows.npy has 60 rows, 0 to 59, so there is no row 60"),

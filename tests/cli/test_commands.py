@@ -247,27 +247,34 @@ def test_explain_given_rows_by_their_largest_contributions(call, folder, tmp_pat
 def test_compare(call, tmp_path):
     line = "compare rows.npz --label-column y --n-quadrics 4 --init random --epoch-num 3 --lr 0.01,0.1 --json"
     found = json.loads(succeeded(call(f"{line} -o {tmp_path}/c.png")))
-    penalty, manifold = found["penalty"], found["stiefel"]
+    penalty, manifold = found["training"]["penalty"], found["training"]["stiefel"]
     assert penalty["held_out_loss_at_start"] == manifold["held_out_loss_at_start"] > penalty["held_out_loss"]
     assert manifold["orthonormality_error"] < 1e-5 < penalty["orthonormality_error"]
     assert manifold["held_out_loss_made_orthonormal"] == pytest.approx(manifold["held_out_loss"], rel=1e-5)
     assert penalty["held_out_loss_made_orthonormal"] != pytest.approx(penalty["held_out_loss"], rel=1e-5)
-    assert 0 < penalty["roc_auc"] < 1
+    assert list(found["detectors"]) == ["default", "linear", "closed_form", "penalty", "stiefel"]
+    assert all(0 < figures["roc_auc"] < 1 for figures in found["detectors"].values())
+    assert found["detectors"]["penalty"]["settings"]["init"] == "random"
     assert 0.5 < found["agreement"]["rank_correlation"] <= 1
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     again = json.loads(succeeded(call(line.replace("rows.npz --label-column y", "rows.npy --labels labels.npy"))))
     for result in (found, again):
-        for name in ("penalty", "stiefel"):
-            assert result[name].pop("seconds") > 0
+        for figures in [*result["training"].values(), *result["detectors"].values()]:
+            assert figures.pop("seconds") > 0
     assert again == found
 
 
-def test_compare_prints_a_table(call):
-    output = succeeded(call("compare rows.csv --drop id,y --n-quadrics 2 --epoch-num 1 --lr 0.01"))
-    assert "| held out loss " in output
-    assert "roc auc" not in output
-    assert "rank correlation" in output
-    assert "270 rows for training, 30 held out; 2 quadrics in 4 principal coordinates" in output
+def test_compare_prints_tables(call):
+    line = "compare rows.csv --id-column id --n-quadrics 2 --epoch-num 1 --lr 0.01"
+    without, with_labels = succeeded(call(f"{line} --drop y")), succeeded(call(f"{line} --label-column y"))
+    for output in (without, with_labels):
+        for words in ("the default detector: ", "its linear part alone", "2 quadrics alone, trained on the manifold"):
+            assert f"| {words}" in output
+        assert "Quadrics alone score by their mean distance; the default detector adds" in output
+        assert "| held out loss " in output
+        assert "270 rows for training, 30 held out; 2 quadrics in 4 coordinates" in output
+    assert "ROC-AUC" not in without
+    assert "| ROC-AUC |" in with_labels
 
 
 def test_robustness_is_the_half_half_protocol(call, folder, tmp_path):

@@ -1,4 +1,4 @@
-"""The command line as a process: bounded memory, Ctrl-C, pipes."""
+"""The command line as a process: bounded memory, signals, pipes."""
 
 import array
 import os
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pyod_quadric import QuadricDetector
-from pyod_quadric.cli.main import run
+from pyod_quadric.cli.main import end_by_signals, main, run
 from tests.support.processes import HANGING
 
 COMMAND = [sys.executable, "-m", "pyod_quadric"]
@@ -86,28 +86,67 @@ def unread(pipe):
     return number[0]
 
 
-def test_control_c_in_the_middle_of_score_leaves_no_half_file(tmp_path, model):
-    process = start("score", model, "-", "--no-header", "--output", tmp_path / "scores.csv", stdin=subprocess.PIPE)
+SIGNALS = {
+    signal.SIGINT: (130, "pyod-quadric: interrupted\n"),
+    signal.SIGTERM: (143, "pyod-quadric: ended by SIGTERM\n"),
+    signal.SIGHUP: (129, "pyod-quadric: ended by SIGHUP\n"),
+}
+
+
+def in_the_middle_of_score(model, output):
+    """Start a process and let it come to where it has begun to write and waits for more rows."""
+    process = start("score", model, "-", "--no-header", "--output", output, stdin=subprocess.PIPE)
     process.stdin.write((",".join(["1.5"] * 64) + "\n") * 8192)  # 2 MB, more than is read before the output is opened
     process.stdin.flush()
     while unread(process.stdin):
         time.sleep(0.02)
-    assert list(tmp_path.iterdir())  # it has begun, and waits for more
-    process.send_signal(signal.SIGINT)
+    assert list(output.parent.iterdir())
+    return process
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_in_the_middle_of_score_leaves_no_half_file(tmp_path, model, number):
+    process = in_the_middle_of_score(model, tmp_path / "scores.csv")
+    process.send_signal(number)
     _, errors = process.communicate(timeout=HANGING)
-    assert (process.returncode, errors) == (130, "pyod-quadric: interrupted\n")
+    assert (process.returncode, errors) == SIGNALS[number]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_control_c_in_the_middle_of_training_leaves_no_half_file(tmp_path):
+def test_what_a_killed_process_has_left_is_in_nobodys_way(tmp_path, model):
+    process = in_the_middle_of_score(model, tmp_path / "scores.npy")
+    process.kill()
+    process.communicate(timeout=HANGING)
+    assert len(list(tmp_path.iterdir())) == 1
+    np.save(tmp_path / "rows.npy", np.full((1, 64), 1.5))
+    assert main(["score", str(model), str(tmp_path / "rows.npy"), "-o", str(tmp_path / "scores.npy"), "-q"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.npy", "scores.npy"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_training_leaves_no_half_file(tmp_path, number):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 4)))
     options = ["--epoch-num", 10**6, "--score-function", "mean_distance", "--robust", "no", "--verbose"]
-    process = start("fit", tmp_path / "rows.npy", "--output", tmp_path / "model", *options)
+    kept = ["--checkpoint", tmp_path / "state", "--checkpoint-steps", 1]
+    process = start("fit", tmp_path / "rows.npy", "--output", tmp_path / "model", *options, *kept)
     assert process.stdout.readline().startswith("epoch 1: ")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=HANGING)
-    assert (process.returncode, errors) == (130, "pyod-quadric: interrupted\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.npy"]
+    assert (process.returncode, errors) == SIGNALS[number]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {"rows.npy", "state"} <= left <= {"rows.npy", "state", "state.previous"}
+
+
+def test_signals_that_are_ignored_stay_so():
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        end_by_signals()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert callable(signal.getsignal(signal.SIGTERM))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path, model):

@@ -1,5 +1,7 @@
 """The library and the command line read a file in the same way: the same type, names, model and scores."""
 
+import json
+
 import numpy as np
 import pyarrow
 import pyarrow.csv
@@ -47,6 +49,18 @@ def tsv(folder, rows):
     return folder / "rows.tsv"
 
 
+def jsonl(folder, rows):
+    lines = [json.dumps(dict(zip(NAMES, row, strict=True))) for row in rows.tolist()]  # with NaN as Python writes it
+    (folder / "rows.jsonl").write_text("\n".join(lines))
+    return folder / "rows.jsonl"
+
+
+def jsonl_lists(folder, rows):
+    lines = [json.dumps({"embedding": row}) for row in rows.tolist()]
+    (folder / "rows.ndjson").write_text("\n".join(lines) + "\n\n")
+    return folder / "rows.ndjson"
+
+
 def parquet(folder, rows):
     pyarrow.parquet.write_table(table(rows), folder / "rows.parquet", row_group_size=70)
     return folder / "rows.parquet"
@@ -73,9 +87,9 @@ def folder_of_text(folder, rows):
     return folder / "parts"
 
 
-KINDS = [npy, npy_by_column, npz, csv, tsv, parquet, parquet_lists, folder_of_all, folder_of_text]
-NAMELESS = [npy, npy_by_column, npz, parquet_lists]
-TEXT = [csv, tsv, folder_of_text]
+KINDS = [npy, npy_by_column, npz, csv, tsv, jsonl, jsonl_lists, parquet, parquet_lists, folder_of_all, folder_of_text]
+NAMELESS = [npy, npy_by_column, npz, jsonl_lists, parquet_lists]
+TEXT = [csv, tsv, jsonl, jsonl_lists, folder_of_text]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
@@ -118,7 +132,7 @@ def test_columns_of_several_types(types, expected, tmp_path):
     np.testing.assert_array_equal(open_rows(tmp_path), rows)
 
 
-@pytest.mark.parametrize("save", [csv, parquet, npy, npy_by_column])
+@pytest.mark.parametrize("save", [csv, jsonl, parquet, npy, npy_by_column])
 def test_scores_of_several_blocks_agree(save, tmp_path):
     detector = QuadricDetector(score_function="linear").fit(DATA)
     detector.save(tmp_path / "model")
@@ -145,7 +159,7 @@ def test_rows_are_dropped_without_being_loaded(save, tmp_path):
     )
 
 
-@pytest.mark.parametrize("save", [csv, tsv, parquet, folder_of_text, npz])
+@pytest.mark.parametrize("save", [csv, tsv, jsonl, parquet, folder_of_text, npz])
 def test_labels_come_with_the_rows(save, tmp_path):
     rows = DATA.copy()
     rows[:, 3] = np.arange(200) % 2

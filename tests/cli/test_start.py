@@ -20,7 +20,8 @@ print(status, *(name for name in sys.argv[1].split(",") if name in sys.modules),
 
 
 @pytest.mark.parametrize(
-    ("line", "status"), [("--help", 0), ("fit --help", 0), ("--version", 0), ("score --help", 0), ("fit rows.npy", 2)]
+    ("line", "status"),
+    [("--help", 0), ("--version", 0), ("", 2), ("fit rows.npy", 2), *((f"{name} --help", 0) for name in COMMANDS)],
 )
 def test_nothing_heavy_is_imported_to_parse(line, status):
     command = [sys.executable, "-c", SCRIPT, ",".join(HEAVY), *line.split()]

@@ -1,5 +1,7 @@
 """Rows come out of files as they went in, whatever the kind of file and the size of blocks; files are whole or not there."""
 
+import json
+
 import numpy as np
 import pyarrow
 import pyarrow.csv
@@ -28,6 +30,8 @@ def save(path, rows, order="C"):
         np.savez(path, rows)
     elif path.suffix == ".parquet":
         pyarrow.parquet.write_table(pyarrow.table(dict(zip(names, rows.T, strict=True))), path, row_group_size=5)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows.tolist()))
     else:
         path.write_text("\n".join([",".join(names), *(",".join(map(repr, row)) for row in rows.tolist())]) + "\n")
 
@@ -37,7 +41,7 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("tables")
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".jsonl", ".parquet"])
 @n_examples(25)  # each writes a file
 @given(st.data(), st.sampled_from(["C", "F"]), st.integers(1, 15))
 def test_blocks_are_the_rows(scratch, suffix, data, order, size):
@@ -53,7 +57,7 @@ def test_blocks_are_the_rows(scratch, suffix, data, order, size):
     assert source.shape == rows.shape
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".jsonl", ".parquet"])
 @n_examples(25)  # each writes a file
 @given(st.data())
 def test_rows_that_are_not_finite_are_left_out(scratch, suffix, data):
@@ -71,7 +75,7 @@ def test_rows_that_are_not_finite_are_left_out(scratch, suffix, data):
             list(checked_blocks(open_rows(path), "error"))
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".jsonl", ".parquet"])
 @n_examples(25)  # each writes a file
 @given(st.lists(st.lists(st.floats(), max_size=6), max_size=4))
 def test_what_is_written_in_parts_is_read_as_a_whole(scratch, suffix, parts):
@@ -84,6 +88,10 @@ def test_what_is_written_in_parts_is_read_as_a_whole(scratch, suffix, parts):
         found = np.load(path)
     elif suffix == ".csv":
         found = np.array([float(line) for line in path.read_text().splitlines()[1:]])
+    elif suffix == ".jsonl":
+        numbers = [json.loads(line)["score"] for line in path.read_text().splitlines()]
+        found = np.array([np.nan if number is None else number for number in numbers], float)
+        expected = np.where(np.isfinite(expected), expected, np.nan)  # JSON knows no infinity
     else:
         found = pyarrow.parquet.read_table(path)["score"].to_numpy()
     np.testing.assert_array_equal(found, expected)

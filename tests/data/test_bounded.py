@@ -1,5 +1,6 @@
 """A pass over a table needs memory for a few blocks, however large the file and its row groups are."""
 
+import json
 import os
 import subprocess
 import sys
@@ -55,10 +56,11 @@ def folder(tmp_path_factory):
     line = ",".join(["0.1234567890123456"] * 64) + "\n"
     for name, n_rows in (("small", N_LINES // 6), ("big", N_LINES)):
         (path / f"{name}.csv").write_text(",".join(schema.names) + "\n" + n_rows * line)
+        (path / f"{name}.jsonl").write_text(n_rows // 2 * (json.dumps(dict.fromkeys(schema.names, 0.1234567890123456)) + "\n"))
     return path
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
 def test_a_pass_needs_memory_for_a_few_blocks(folder, suffix):
     few, many = peaks(folder, suffix, "library", "command")
     holds_group = suffix == "parquet" and int(pyarrow.__version__.partition(".")[0]) < 24  # and decodes its pages later

@@ -154,7 +154,7 @@ def bad_folder(tmp_path, name):
         ("damaged shard", "b.npy cannot be read"),
         ("shorter than it says", "b.npy cannot be read"),
         ("another width", "same number of features"),
-        ("no rows", "holds no .npy, .parquet, .csv or .tsv files"),
+        ("no rows", "holds no .npy, .parquet, .csv, .tsv, .jsonl or .ndjson files"),
     ],
 )
 def test_bad_folders_are_refused_and_an_earlier_fit_stays(name, message, tmp_path):
@@ -226,7 +226,7 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.npy"):
         QuadricDetector().fit(tmp_path / "nothing.npy")
     (tmp_path / "rows.txt").write_text("1 2 3")
-    with pytest.raises(ValueError, match=r"must end with \.npy, \.npz, \.csv, \.tsv, \.parquet"):
+    with pytest.raises(ValueError, match=r"must end with \.npy, \.npz, \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet"):
         QuadricDetector().fit(tmp_path / "rows.txt")
 
 

@@ -72,14 +72,16 @@ def test_equal_rows_are_refused(settings):
 def test_rows_whose_squares_overflow_are_refused():
     with pytest.raises(ValueError, match="too large for float64; give rows in a larger unit"):
         QuadricDetector().fit(1e200 * X)
+    with pytest.raises(ValueError, match="too large for float64"):  # as is their sum, though none is infinite
+        QuadricDetector().fit(1e307 * np.abs(X))
 
 
 # Bad rows
 
 BAD = {
-    "NaN": (np.where(np.arange(3) == 1, NAN, X), ValueError, "contains NaN"),
-    "infinity": (np.where(np.arange(3) == 1, INF, X), ValueError, "contains infinity"),
-    "sparse": (scipy.sparse.csr_array(X), TypeError, "[Ss]parse"),
+    "NaN": (np.where(np.arange(3) == 1, NAN, X), ValueError, "row 0 holds NaN or infinite entries; leave such rows out by"),
+    "infinity": (np.where(np.arange(3) == 1, INF, X), ValueError, "row 0 holds NaN or infinite entries; .* or impute"),
+    "sparse": (scipy.sparse.csr_array(X), TypeError, "sparse: reduce them"),
     "text": (np.full((9, 3), "a"), ValueError, "could not convert|dtype='numeric'"),
     "complex": (X + 1j, ValueError, "Complex data not supported"),
     "1-D": (X[0], ValueError, "Expected 2D array, got 1D array"),
@@ -137,14 +139,13 @@ def columns(rows, names="abc"):
 def test_frames_give_the_scores_of_their_numbers(frame, dtype):
     rows = (100 * X).astype(dtype)
     expected = QuadricDetector().fit(rows)
-    tolerance = 1e-4 if dtype == np.float32 else 0  # scikit-learn makes float64 of polars' float32
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         detector = QuadricDetector().fit(frame(columns(rows)))
-        np.testing.assert_allclose(detector.decision_scores_, expected.decision_scores_, rtol=tolerance)
+        np.testing.assert_array_equal(detector.decision_scores_, expected.decision_scores_)
         for method in METHODS:
             given = getattr(detector, method)(frame(columns(rows[:5])))
-            np.testing.assert_allclose(given, getattr(expected, method)(rows[:5]), rtol=tolerance, atol=tolerance)
+            np.testing.assert_array_equal(given, getattr(expected, method)(rows[:5]))
         assert detector.explain_outlier(0, X=frame(columns(rows))) is not None
         detector.partial_fit(frame(columns(rows[:50])))
     assert detector.n_features_in_ == 3
@@ -171,9 +172,9 @@ def test_mixed_frames():
     frame = pandas.DataFrame(columns(X)).assign(b=lambda rows: rows["b"].round().astype("int8"))
     expected = QuadricDetector().fit(frame.to_numpy()).decision_scores_
     np.testing.assert_array_equal(QuadricDetector().fit(frame).decision_scores_, expected)
-    with pytest.raises(ValueError, match="could not convert string to float"):
+    with pytest.raises(ValueError, match=r"must hold numbers, but not so c \(text\)"):
         QuadricDetector().fit(frame.assign(c="text"))
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(ValueError, match="row 1 holds NaN"):
         QuadricDetector().fit(frame.assign(c=frame["c"].where(frame["c"] > 0)))
 
 
@@ -199,10 +200,51 @@ def test_good_contamination(contamination):
     assert detector.predict(TEST).sum() > 0
 
 
+@pytest.mark.parametrize("share", [0, 0.01, 0.05, 0.2])
+def test_what_is_far_out_is_found_without_a_share(share):
+    """Outliers do not move the threshold much, and without any hardly a row is above it."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1000, 8))
+    far = np.arange(1000) < 1000 * share
+    rows[far] += 8 * rng.normal(size=(far.sum(), 8))
+    detector = QuadricDetector(contamination="auto").fit(rows)
+    assert detector.get_params()["contamination"] == "auto"
+    assert np.mean(detector.labels_ != far) < 0.01
+    assert detector.predict(rng.normal(size=(1000, 8))).mean() < 0.01
+    np.testing.assert_array_equal(detector.labels_, detector.decision_scores_ > detector.threshold_)
+
+
+def test_methods_of_pyod_calculate_with_the_share_that_was_found():
+    detector = QuadricDetector(contamination="auto").fit(X)
+    number = QuadricDetector(contamination=detector.labels_.mean()).fit(X)
+    number.threshold_ = detector.threshold_
+    for found, expected in (
+        (detector.predict(TEST, return_confidence=True), number.predict(TEST, return_confidence=True)),
+        (detector.predict_proba(TEST), number.predict_proba(TEST)),
+        (detector.predict_proba(TEST, "unify", return_confidence=True)[1], number.predict_confidence(TEST)),
+        (detector.predict_proba(TEST, "posterior"), number.predict_proba(TEST, "posterior")),
+        (detector.predict_with_rejection(TEST, c_r=0.1), number.predict_with_rejection(TEST, c_r=0.1)),
+        (detector.compute_rejection_stats(T=5), number.compute_rejection_stats(T=5)),
+    ):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert detector.rejection_threshold_ == number.rejection_threshold_
+    assert detector.explain_outlier(0) is not None
+    assert detector.contamination == "auto"
+
+
+def test_nothing_need_be_far_out():
+    grid = np.stack(np.meshgrid(np.arange(12.0), np.arange(12.0)), axis=-1).reshape(-1, 2)
+    detector = QuadricDetector(contamination="auto").fit(grid)
+    assert detector.labels_.sum() == 0
+    assert np.isfinite(detector.predict_proba(grid, "posterior")).all()
+    assert (detector.predict_proba(grid, "posterior")[:, 1] > 0).all()
+
+
 # A fit that fails
 
 BAD_PARAMETERS = {
-    "contamination": [0, 0.0, -0.1, 0.51, 1, NAN, True, "auto", None, np.float32(0.1)],
+    "contamination": [0, 0.0, -0.1, 0.51, 1, NAN, True, "automatic", None, np.float32(0.1)],
     "n_quadrics": [0, 7, 2.5, "all", None],
     "n_components": [0, -1, 4, 1.5, NAN, "all"],
     "normalize": ["yes", None],

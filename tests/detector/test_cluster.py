@@ -50,6 +50,17 @@ def test_data_frames_keep_their_index(tmp_path):
         scorer(frame[NAMES[::-1]])
 
 
+@pytest.mark.parametrize("kind", [list, np.array, np.float32])
+def test_series_of_rows_keep_their_index(kind, detector, path):
+    series = pd.Series([kind(row) for row in ROWS[:20]], index=range(100, 120))
+    scores = batch_scorer(path)(series)
+    assert isinstance(scores, pd.Series)
+    assert list(scores.index) == list(series.index)
+    rows = ROWS[:20].astype(np.float32 if kind is np.float32 else np.float64)
+    np.testing.assert_array_equal(scores, detector.decision_function(rows))
+    assert batch_scorer(path)(series[:0]).shape == (0,)
+
+
 def test_the_scorer_is_small_and_does_not_grow(detector, path):
     scorer = batch_scorer(path)
     scorer(ROWS)

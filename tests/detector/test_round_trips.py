@@ -8,6 +8,7 @@ import random
 import joblib
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas
 import pytest
 import torch
 from joblib.externals import loky
@@ -15,6 +16,7 @@ from sklearn.base import clone
 
 from pyod_quadric import QuadricDetector, random_quadrics
 from pyod_quadric._version import __version__
+from pyod_quadric.model import pickled
 from tests.support.circle import TEST, WAYS, X, ways
 from tests.support.runs import global_states
 
@@ -83,7 +85,17 @@ def through_joblib(detector):
     return joblib.load(file)
 
 
+def through_skops(detector):
+    """As skops writes and reads it, which asks for one class of ours, and for none of torch's."""
+    skops = pytest.importorskip("skops.io")
+    content = skops.dumps(detector)
+    assert skops.get_untrusted_types(data=content) == [TRUSTED]
+    return skops.loads(content, trusted=[TRUSTED])
+
+
+TRUSTED = "pyod_quadric.detector.QuadricDetector"
 ROUND_TRIPS = {
+    "skops": through_skops,
     "deepcopy": copy.deepcopy,
     "pickle": lambda detector: pickle.loads(pickle.dumps(detector)),
     "joblib": through_joblib,
@@ -100,6 +112,35 @@ def test_round_trips_keep_everything(settings, round_trip):
     np.testing.assert_array_equal(other.explain(TEST), detector.explain(TEST))
     np.testing.assert_array_equal(other.project(TEST[:3]), detector.project(TEST[:3]))
     assert other.get_params() == detector.get_params()
+
+
+@pytest.mark.parametrize("round_trip", [ROUND_TRIPS["pickle"], ROUND_TRIPS["skops"]], ids=["pickle", "skops"])
+def test_round_trips_keep_streams_groups_names_and_given_quadrics(round_trip):
+    start = random_quadrics(2, 3, torch.Generator().manual_seed(0), torch.float64)
+    frame = pandas.DataFrame(X, columns=["x", "y", "z"])
+    groups = np.repeat(np.arange(50), 4)
+    detector = QuadricDetector(window=150, init=start, n_components=None).partial_fit(frame, groups=groups)
+    other = round_trip(detector)
+    assert {name: type(value) for name, value in vars(other).items()} == {
+        name: type(value) for name, value in vars(detector).items() if name not in ("_rows", "_table")
+    }
+    assert list(other.feature_names_in_) == ["x", "y", "z"]
+    assert torch.equal(other.init.quadratic, start.quadratic)
+    np.testing.assert_array_equal(other.groups_, detector.groups_)
+    for each in (detector, other):
+        each.partial_fit(frame[:40], groups=groups[:40])
+    np.testing.assert_array_equal(other.decision_scores_, detector.decision_scores_)
+    assert round_trip(QuadricDetector(lr=0.5)).get_params() == QuadricDetector(lr=0.5).get_params()
+
+
+def test_numbers_that_no_fit_gives_are_refused(fitted):
+    plain = pickled.to_plain(vars(fitted))
+    axes = plain["model_"]["linear_part.axes"]
+    for change in ({"linear_part.axes": axes[:, :2]}, {"linear_part.axes": np.nan * axes}, {"linear_part.variances": None}):
+        with pytest.raises(ValueError, match="of the file"):
+            pickled.from_plain(plain | {"model_": plain["model_"] | change})
+    with pytest.raises(ValueError, match="not what a detector has"):
+        pickled.from_plain(plain | {"model_": plain["model_"] | {"code": "print()"}})
 
 
 def test_other_processes_score_the_same(fitted):

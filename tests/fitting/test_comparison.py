@@ -1,15 +1,18 @@
-"""Penalty against manifold: the same start, the same batches, and figures that mean what they say."""
+"""Ways to learn, compared: the same start, the same batches, the detectors that a user gets, and honest figures."""
 
 import json
+import warnings
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
-from pyod_quadric import Quadrics, TrainingOptions, compare_constraints, random_quadrics, second_order_distance
+from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, compare_constraints, random_quadrics, second_order_distance
 from pyod_quadric.data.batches import RowBatches, held_out_indices
 from pyod_quadric.data.rows import rows_of
-from pyod_quadric.fitting.comparison import constraint_run
+from pyod_quadric.fitting.comparison import constraint_run, n_steps
 from pyod_quadric.geometry.frames import gram, orthonormality_error, polar
 from pyod_quadric.geometry.packing import unpack
 from tests.support.runs import torus
@@ -19,6 +22,11 @@ LABELS = np.arange(600) % 10 == 0
 
 def compared(**changes):
     return compare_constraints(torus(), **({"n_quadrics": 2, "epoch_num": 3, "learning_rates": [0.01, 0.05]} | changes))
+
+
+@cache
+def with_labels():
+    return compared(labels=LABELS)
 
 
 def test_both_ways_have_the_same_start_and_the_manifold_stays_orthonormal():
@@ -41,12 +49,61 @@ def test_the_best_learning_rate_is_chosen_and_divergence_is_no_end():
 
 
 def test_agreement_and_rates_are_those_of_the_scores():
-    found = compared(labels=LABELS)
-    assert found.rank_correlation == pytest.approx(compared(labels=LABELS).rank_correlation)
+    found = with_labels()
     assert 0 <= found.common_top_tenth <= 1
-    same = type(found)(found.runs, dict.fromkeys(found.scores, found.scores["penalty"]), None, "")
+    penalty = found.detectors["penalty"]
+    same = type(found)(found.runs, found.detectors | {"stiefel": penalty}, "")
     assert (same.rank_correlation, same.common_top_tenth) == (pytest.approx(1), 1)
-    assert set(found.roc_auc) == {"penalty", "stiefel"}
+    for name, rate in found.roc_auc.items():
+        assert rate == roc_auc_score(LABELS, found.scores[name])
+    assert found.correlation("default") == pytest.approx(1)
+
+
+def test_detectors_are_those_that_a_user_gets():
+    """Each is a detector with the given settings, fitted without labels; its scores are of rows that it has not seen."""
+    found = with_labels()
+    assert list(found.detectors) == ["default", "linear", "closed_form", "penalty", "stiefel"]
+    assert found.detectors["default"].settings == {"random_state": 42}  # which is the default
+    for name, detector in found.detectors.items():
+        fitted = QuadricDetector(**detector.settings).fit(torus())
+        np.testing.assert_array_equal(fitted.decision_scores_, detector.scores, err_msg=name)
+    settings = found.detectors["stiefel"].settings
+    assert (settings["constraint"], settings["lr"]) == ("stiefel", found.runs["stiefel"].lr)
+    assert [name for name, detector in found.detectors.items() if "2 quadrics alone" in detector.words] == [
+        *("closed_form", "penalty", "stiefel"),
+    ]
+
+
+def test_the_default_detector_can_be_trained_as_well():
+    n_calls = []
+    found = compared(train_default=True, epoch_num=1, learning_rates=[0.01], progress=lambda: n_calls.append(1))
+    assert len(n_calls) == n_steps([0.01], train_default=True) == 9
+    for name in ("penalty", "stiefel"):
+        detector = found.detectors[f"default_{name}"]
+        assert "n_quadrics" not in detector.settings
+        np.testing.assert_array_equal(QuadricDetector(**detector.settings).fit(torus()).decision_scores_, detector.scores)
+
+
+def test_runs_and_detectors_see_rows_alike():
+    """Rows that the detector divides by their norms or units are trained so."""
+    cloud = torus() * torch.tensor([1.0, 1.0, 1e-9, 1e9], dtype=torch.float64)  # units that call for a scale
+    found, expected = compare_constraints(cloud, epoch_num=1, learning_rates=[0.01]), compared(n_quadrics=5, epoch_num=1)
+    assert found.runs["stiefel"].losses[0] == pytest.approx(expected.runs["stiefel"].losses[0], rel=0.2)
+
+
+def test_what_is_odd_about_rows_is_said_once():
+    rng = np.random.default_rng(0)
+    people = rng.normal(size=(100, 50)).repeat(4, axis=0) + 0.2 * rng.normal(size=(400, 50))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        compare_constraints(people, n_quadrics=2, epoch_num=1, learning_rates=[0.01])
+    assert len([warning for warning in said if "nearer to each other" in str(warning.message)]) == 1
+
+
+def test_there_is_no_closed_form_in_many_coordinates():
+    rows = torch.randn(150, 101, generator=torch.Generator().manual_seed(0))
+    found = compare_constraints(rows, n_components=None, n_quadrics=2, epoch_num=1, learning_rates=[0.01])
+    assert list(found.detectors) == ["default", "linear", "penalty", "stiefel"]
 
 
 def test_a_run_measures_held_out_rows():

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import ks_2samp
 
 from pyod_quadric.model import calibration
-from pyod_quadric.model.calibration import Calibration, drift_of, posterior_of
+from pyod_quadric.model.calibration import Calibration, drift_of, far_out, posterior_of
 
 SCORES = arrays(np.float64, st.integers(1, 30), elements=st.integers(0, 8).map(float))  # with ties
 
@@ -93,3 +93,25 @@ def test_large_batches_may_differ_by_a_margin():
     assert drift_of(uniform, 0.98 * uniform).pvalue > 0.99
     assert ks_2samp(uniform, 0.98 * uniform).pvalue < 0.001
     assert drift_of(uniform, 0.95 * uniform).pvalue < 0.001
+
+
+# Far out
+
+
+@given(scores=arrays(np.float64, st.integers(3, 40), elements=st.floats(1e-6, 1e6)), factor=st.floats(1e-3, 1e3))
+def test_far_out_goes_with_the_unit(scores, factor):
+    np.testing.assert_allclose(far_out(factor * scores), factor * far_out(scores), rtol=1e-9)
+
+
+@given(seed=st.integers(0, 999), n=st.integers(10, 200), factor=st.floats(1, 1e9))
+def test_how_far_out_does_not_matter(seed, n, factor):
+    scores = np.random.default_rng(seed).chisquare(5, n)
+    scores[: n // 5] *= 30
+    threshold = far_out(scores)
+    assert far_out(np.where(scores > threshold, factor * scores, scores)) == threshold
+
+
+def test_far_out_of_odd_scores_is_finite():
+    assert far_out(np.array([0.0, 0.0, 0.0, 5.0])) > 0
+    assert np.isfinite(far_out(np.array([0.0, 0.0, 1e150, 1e150, 1e150])))
+    assert far_out(np.full(5, 2.0)) == pytest.approx(2)

@@ -1,5 +1,7 @@
 """A file is whole or not there, keeps its mode and its links, and nothing is left beside it."""
 
+import errno
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyod_quadric.storage.atomic import atomic_file, write_atomically
+from pyod_quadric.storage.atomic import atomic_file, remove_unfinished, write_atomically
+from tests.support.processes import HANGING
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes, links and signals as POSIX has them")
 
@@ -72,6 +75,67 @@ def test_the_mode_is_kept_and_new_files_have_the_usual_one(path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_what_nobody_else_may_read_is_not_readable_meanwhile(path):
+    path.touch(mode=0o600)
+    with atomic_file(path) as file:
+        assert os.fstat(file.fileno()).st_mode & 0o777 == 0o600
+
+
+def test_names_may_be_as_long_as_the_file_system_allows(path):
+    longest = os.pathconf(path.parent, "PC_NAME_MAX")
+    for name in ("x" * longest, "ü" * (longest // 2)):
+        for content in (b"new", b"newer"):
+            write_atomically(path.with_name(name), [content])
+            assert path.with_name(name).read_bytes() == content
+    assert len(list(path.parent.iterdir())) == 2
+
+
+def test_a_file_never_takes_the_place_of_something_else(path):
+    os.mkfifo(path)  # as it would of /dev/null
+    with pytest.raises(OSError, match="it is a device or a pipe") as raised:
+        write_atomically(path, [b"new"])
+    assert raised.value.filename == str(path)
+    assert path.is_fifo()
+    with pytest.raises(IsADirectoryError):
+        write_atomically(path.parent, [b"new"])
+    assert list(path.parent.iterdir()) == [path]
+
+
+def without_links(*_):
+    raise OSError(errno.EPERM, "as file systems without links say it")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_old_file_is_kept_and_what_is_new_is_not_overwritten(path, monkeypatch, has_links):
+    if not has_links:
+        monkeypatch.setattr(os, "link", without_links)
+    old = path.with_name("old")
+    for content in (b"1", b"2", b"3"):
+        write_atomically(path, [content], keep=old)
+    assert (old.read_bytes(), path.read_bytes()) == (b"2", b"3")
+    old.unlink()
+    with atomic_file(old, overwrite=False) as file:
+        file.write(b"4")
+    with pytest.raises(FileExistsError, match="is there already"), atomic_file(old, overwrite=False) as file:
+        file.write(b"5")
+    assert old.read_bytes() == b"4"
+    assert sorted(path.parent.iterdir()) == [path, old]
+
+
+def test_a_process_that_is_to_end_leaves_nothing(path):
+    path.write_bytes(b"old")
+
+    def write():
+        with atomic_file(path) as file:
+            file.write(b"new")
+            remove_unfinished()
+            assert list(path.parent.iterdir()) == [path]
+
+    with pytest.raises(FileNotFoundError):  # if it does not end
+        write()
+    assert path.read_bytes() == b"old"
+
+
 def test_links_are_followed(path, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     target = tmp_path / "elsewhere" / "target"
@@ -111,3 +175,18 @@ def test_nothing_is_left_of_a_process_that_was_ended(path, number):
     if number == signal.SIGKILL:
         write_atomically(path, [b"the next"])
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_many_processes_save_to_one_place(path):
+    """Every read finds a whole model and a whole checkpoint, no save raises, and of the killed ones nothing is left."""
+    (path.parent / "folder").mkdir()
+    command = [sys.executable, "-m", "tests.support.many_savers", path.parent / "folder"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=HANGING, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found["writers"]) == {""}
+    assert [said for said in found["readers"] if not said.startswith("SystemExit(")] == []
+    assert found["files"] == ["model", "run.ckpt", "run.ckpt.previous"]

@@ -1,6 +1,5 @@
 """Frame and rest carry the quadrics, their gradients are right, and each constraint does what it says."""
 
-import geoopt
 import numpy as np
 import pytest
 import torch
@@ -11,6 +10,7 @@ from pyod_quadric.geometry.packing import packed_size, unpack
 from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
 from pyod_quadric.training.manifold import FrameAdam
 from pyod_quadric.training.objective import mean_distance_and_gradient
+from pyod_quadric.training.riemannian import geoopt
 
 GENERATOR = torch.Generator().manual_seed(0)
 D, M = 4, 3

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,20 +13,10 @@ from pyod_quadric import QuadricDetector
 from pyod_quadric.storage.atomic import write_atomically
 from pyod_quadric.training.loop import train
 from tests.support.circle import TEST, X
+from tests.support.disks import limited_size
 from tests.support.runs import assert_same, interrupted, options, start, torus
 
 NOBODY = 65534
-
-
-@contextmanager
-def limited_size(path, n_bytes=1000):
-    """Let files grow to so many bytes only: some of the content is written, and then no more."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ def test_verbosity(capsys):
     train(torus(), start(), options(verbose=1))
     out, err = capsys.readouterr()
     assert out == ""
-    assert "quadrics, penalty: 100%" in err
+    assert "training, penalty: 100%" in err
     assert "loss=" in err
     train(torus(), start(), options(verbose=2))
     out, err = capsys.readouterr()
@@ -338,10 +338,10 @@ def test_a_checkpoint_of_another_run_is_refused_and_kept(tmp_path):
         ({"optimizer_name": "lbfgs"}, "optimizer_name must be 'sgd' or"),
         ({"schedule": "linear"}, "schedule must be 'cosine' or"),
         ({"seed": -1}, "seed must be a whole number of 0 or more; got -1"),
-        ({"epoch_num": -1}, "epoch_num must be a whole number of 0 or more; got -1"),
-        ({"epoch_num": None}, "epoch_num must be a whole number of 0 or more; got None"),
+        ({"epoch_num": -1}, "epoch_num must be a whole number from 0 to 100000; got -1"),
+        ({"epoch_num": None}, "epoch_num must be a whole number from 0 to 100000; got None"),
         ({"batch_size": 2.5}, "batch_size must be a whole number of 1 or more; got 2.5"),
-        ({"verbose": "loud"}, "verbose must be a whole number of 0 or more; got 'loud'"),
+        ({"verbose": "loud"}, "verbose must be a whole number of 0 or more, or True or False; got 'loud'"),
         ({"lr": "fast"}, "lr must be a number above 0; got 'fast'"),
         ({"momentum": None}, "momentum must be a number of at least 0 and below 1; got None"),
         ({"batch_size": 0}, "batch_size must be a whole number of 1 or more; got 0"),
@@ -369,10 +369,10 @@ def test_training_refuses():
         random_quadrics(4, 2, torch.Generator())
     with pytest.raises(ValueError, match="has no rows; at least 1 is needed"):
         train(np.zeros((0, 4)), start(), options())
-    for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)"), ([torus()[0]], r"\(4,\)")):
+    for listed, shape in (([1.0, 2.0], r"\(2,\)"), ([[]], r"\(0,\)")):
         with pytest.raises(ValueError, match=rf"must hold rows of shape \(n, d\) .*got {shape}"):
             train(listed, start(), options())
-    with pytest.raises(ValueError, match="inhomogeneous"):
+    with pytest.raises(ValueError, match="as many numbers as the first one, 4, but row 1 has 1"):
         train([[1.0, 2.0, 3.0, 4.0], [5.0]], start(), options())
     with pytest.raises(ValueError, match="rows cannot be held out of a loader"):
         train([torus()], start(), options(validation_fraction=0.1))

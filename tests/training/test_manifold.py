@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import geoopt
 import numpy as np
 import pytest
 import torch
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from pyod_quadric.geometry.frames import orthonormality_error, orthonormalized, polar
 from pyod_quadric.training.manifold import CholeskyStiefel, FrameAdam, InPlaceStiefel
+from pyod_quadric.training.riemannian import geoopt
 from tests.support.tolerances import DTYPES
 
 MANIFOLD, SLOW = CholeskyStiefel(), geoopt.EuclideanStiefel()

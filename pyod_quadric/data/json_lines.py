@@ -1,0 +1,132 @@
+"""Rows as JSON lines: ``.jsonl`` and ``.ndjson`` files, and streams of them."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from os import PathLike
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyod_quadric.data.arrow import as_floats, as_rows, features_in, id_type, import_pyarrow, is_list
+from pyod_quadric.data.columns import Choice
+from pyod_quadric.data.sources import no_rows
+from pyod_quadric.data.text import BLOCK_BYTES, MOST_LINE_BYTES, TextFile
+
+ROW = re.compile(r" in row (\d+)$")
+
+
+class JsonLinesFile(TextFile):
+    r"""The numbers in a file with one JSON object for each line.
+
+    The names of the columns, and what they hold, are those of the first lines, a quarter of a megabyte. A value that is null
+    or not there is NaN.
+
+    Parameters
+    ----------
+    path : path
+        Or ``-``, the standard input.
+    choice : Choice, optional
+        The columns; all by default.
+    wanted : list of str, optional
+        The features that a model was fitted to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "rows.jsonl"
+    ...     n_letters = path.write_text('{"id": "a", "x": 0.5, "y": 1}\n{"id": "b", "y": 2}\n')
+    ...     rows = JsonLinesFile(path, Choice(drop=("id",)))
+    ...     rows.names, rows[:].tolist()
+    (['x', 'y'], [[0.5, 1.0], [nan, 2.0]])
+    """
+
+    def __init__(self, path: str | PathLike[str], choice: Choice | None = None, wanted: list[str] | None = None) -> None:
+        super().__init__(path)
+        self._arrow = import_pyarrow(f"reading {path}")
+        choice = choice or Choice()
+        choice.check_effect(path, columns=True, labels=True)
+        choice.check_header(path)
+        self._label, self.id_column = choice.label_column, choice.id_column
+        with self._text() as file:
+            self._head = next(_blocks_of_lines(file), b"")
+        if not self._head:
+            raise no_rows(self.origin)
+        head = self._parsed(self._head, None, 0)
+        null = self._arrow.null()
+        fields = [field.with_type(self._arrow.float64()) if field.type == null else field for field in head.schema]
+        self._schema = self._arrow.schema(fields)
+        self._features = features_in(self._schema, choice, wanted, self.origin)
+        self._others = {name: self._exact(name) for name in (self._label, self.id_column) if name is not None}
+        if self.id_column is not None:
+            self.id_type = id_type(self._others[self.id_column])
+        kind = self._schema.field(self._features[0]).type
+        if is_list(kind):
+            self.list_column = self._features[0]
+            width = next((len(row) for row in head.column(self.list_column).to_pylist() if row), 0)
+            self._describe(None, width, np.float64, None, self.origin)
+        else:
+            self._describe(None, len(self._features), np.float64, self._features, self.origin)
+
+    def _rows(self, batch: Any) -> NDArray[np.float64]:
+        dtype = np.dtype(np.float64)
+        if self.list_column is None:
+            return np.stack([as_floats(batch.column(name), dtype) for name in self._features], axis=1)
+        try:
+            return np.array(as_rows(batch.column(self.list_column), self.list_column, self.n_features, dtype))
+        except ValueError as error:
+            raise ValueError(f"{self.origin}: {error}") from error
+
+    def _batches(self, features: list[str], others: list[str]) -> Iterator[Any]:
+        """Go through the lines once; yield batches with some of the features, and other columns as they are."""
+        types = {name: self._number(name) for name in features} | {name: self._others[name] for name in others}
+        schema, n_rows = self._arrow.schema(list(types.items())), 0
+        with self._text() as file:
+            blocks = _blocks_of_lines(file)
+            if self._is_stream:
+                blocks = (block for part in ([self._head], blocks) for block in part)
+            for block in blocks:
+                table = self._parsed(block, schema, n_rows)
+                n_rows += len(table)
+                yield from table.to_batches()
+
+    def _number(self, name: str) -> Any:
+        """Return the type of a feature: what is no truth value is a float, since it may become one on any line."""
+        kind, floats = self._schema.field(name).type, self._arrow.float64()
+        if is_list(kind):
+            return self._arrow.list_(floats)
+        return kind if kind == self._arrow.bool_() else floats
+
+    def _exact(self, name: str) -> Any:
+        """Return the type of an id or a label that keeps what is written."""
+        kind, arrow = self._schema.field(name).type, self._arrow
+        if arrow.types.is_timestamp(kind):
+            return arrow.string()
+        if kind == arrow.float64():  # for which integers of 64 bits without a sign are taken, too
+            with suppress(ValueError):
+                self._parsed(self._head, arrow.schema([(name, arrow.uint64())]), 0)
+                return arrow.uint64()
+        return kind
+
+    def _parsed(self, block: bytes, schema: Any, n_before: int) -> Any:
+        json = self._arrow.json
+        parse = json.ParseOptions() if schema is None else json.ParseOptions(schema, unexpected_field_behavior="ignore")
+        try:
+            return json.read_json(io.BytesIO(block), json.ReadOptions(use_threads=False, block_size=len(block) + 1), parse)
+        except self._arrow.ArrowInvalid as error:
+            text = ROW.sub(lambda found: f" in row {n_before + int(found[1])}", str(error))
+            hint = "; leave such columns out by drop=..." if "Column(/" in text and schema is not None else ""
+            raise ValueError(f"{self.origin}, one JSON object for each line: {text}{hint}") from error
+
+
+def _blocks_of_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Go through a file, some whole lines at a time."""
+    while block := file.read(BLOCK_BYTES):
+        if not block.endswith(b"\n"):
+            block += file.readline(MOST_LINE_BYTES)
+        if block.strip():
+            yield block
