@@ -189,7 +189,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         How many quadrics have a say.
     quadrics_ : Quadrics or None
         In working coordinates.
-    quadric_weights_ : ndarray of shape (n_quadrics_,) or None
+    quadric_weights_ : ndarray of shape (m,) or None
         Of their squared distances in the score; None for the mean of the distances.
     row_weights_ : ndarray of shape (n,)
         How much each training row counted.
@@ -549,7 +549,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return drift_of(_group_means(p_values, keys), _group_means(training, self.groups_))
 
     def quadric_distances(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the distance (n, n_quadrics_) of rows (n, d) to each quadric, in working coordinates."""
+        """Return the distances (n, m) of rows (n, d) to each of m quadrics, in working coordinates."""
         rows = self._checked(X)
         return self._in_blocks(self.model_.quadric_distances, rows)
 
