@@ -4,10 +4,13 @@ Every read maps or decodes little more than it returns, and lets go of it again:
 memory with all that it has touched.
 """
 
+import itertools
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ from numpy.typing import NDArray
 from pyod_quadric.data.columns import Choice, listed
 from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_shape
 
-WINDOW_BYTES = 2**26  # of a file that are mapped at once to read rows here and there
+WINDOW_BYTES = 2**26  # of a file that are read at once
+GAP_BYTES = 2**14  # what is between rows is read with them, if it is less: that costs less than another call
 DAMAGE = (OSError, EOFError, ValueError, SyntaxError, zipfile.BadZipFile, zlib.error)
 
 
@@ -61,45 +65,87 @@ class NpyFile(OnDisk):
         choice = choice or Choice()
         choice.check_effect(path)
         choice.check_header(path)
-        # Only the header: a map of everything may be more than the process is allowed.
         with damage_named(path), self.path.open("rb") as file:
             shape, self._by_column, self._stored = _npy_header(file)
-            self._offset = file.tell()
-            needed, there = self._offset + self._stored.itemsize * int(np.prod(shape)), self.path.stat().st_size
-            if there < needed:
-                raise ValueError(f"it is damaged: its header promises {needed} bytes, but there are {there}")
+            self._offset, there = file.tell(), os.fstat(file.fileno()).st_size
         n_rows, n_features = checked_shape(shape, str(path))
-        self._n_stored = n_rows
+        row_bytes = n_features * self._stored.itemsize  # Python's numbers, which do not overflow
+        needed = self._offset + n_rows * row_bytes
+        if there < needed:
+            raise ValueError(f"{path} cannot be read: it is damaged, its header promises {needed} bytes, but there are {there}")
+        self._window = max(1, WINDOW_BYTES // row_bytes)
+        self._gap = max(1, GAP_BYTES // (self._stored.itemsize if self._by_column else row_bytes))
         self._describe(n_rows, n_features, self._stored.newbyteorder("="), origin=str(path))
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(self._n_stored)
-            if step < 0:
-                return self[np.arange(start, stop, step)]
-            return self._copied(start, max(start, stop), slice(None, None, step))
-        rows = np.empty((len(index), self.n_features), self.dtype)
-        row_bytes = self._stored.itemsize * self.n_features
-        windows = index // max(1, WINDOW_BYTES // row_bytes)  # rows may be far apart, and what is between is not needed
-        for window in np.unique(windows):
-            chosen = windows == window
-            first = int(index[chosen].min())
-            rows[chosen] = self._copied(first, int(index[chosen].max()) + 1, index[chosen] - first)
+        if not isinstance(index, slice):
+            return self._some(index)
+        start, stop, step = index.indices(self.shape[0])
+        if step != 1:
+            return self._some(np.arange(start, stop, step))
+        rows = np.empty((max(0, stop - start), self.n_features), self.dtype)
+        with self._opened(start, stop) as file:
+            for first in range(0, len(rows), self._window):
+                self._read(file, start + first, rows[first : first + self._window])
         return rows
 
-    def _copied(self, start: int, stop: int, index: Index) -> NDArray[Any]:
-        """Return some of the rows from ``start`` to ``stop``."""
-        if start == stop:
-            return np.empty((0, self.n_features), self.dtype)
-        with self._unchanged(f"rows {start} to {stop - 1}"):
-            if not self._by_column:
-                return np.array(self._mapped(start * self.n_features, (stop - start, self.n_features))[index], self.dtype)
-            columns = (self._mapped(k * self._n_stored + start, (stop - start,))[index] for k in range(self.n_features))
-            return np.stack([column.astype(self.dtype) for column in columns], axis=1)
+    def _some(self, index: NDArray[np.int64]) -> NDArray[Any]:
+        """Return rows by index, in whatever order."""
+        rows = np.empty((len(index), self.n_features), self.dtype)
+        if not len(index):
+            return rows
+        order = np.argsort(index, kind="stable")
+        numbers = index[order]
+        # In one go what is near each other, but no more than a window.
+        ends = (np.diff(numbers) > self._gap) | (np.diff(numbers // self._window) > 0)
+        starts = [0, *(np.flatnonzero(ends) + 1).tolist(), len(numbers)]
+        with self._opened(numbers[0], numbers[-1] + 1) as file:
+            for start, stop in itertools.pairwise(starts):
+                first = int(numbers[start])
+                chosen = numbers[start:stop] - first if stop > start + 1 else None
+                self._read(file, first, rows[start:stop], chosen)
+        if (order[:-1] < order[1:]).all():
+            return rows
+        found = np.empty_like(rows)
+        found[order] = rows
+        return found
 
-    def _mapped(self, first: int, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Map as many numbers as a shape has, from the one with the index ``first`` on."""
-        return np.memmap(self.path, self._stored, "r", self._offset + first * self._stored.itemsize, shape)
+    @contextmanager
+    def _opened(self, start: int, stop: int) -> Iterator[FileIO]:
+        with self._unchanged(f"rows {start} to {stop - 1}"), self.path.open("rb", buffering=0) as file:
+            yield file
+
+    def _read(self, file: FileIO, first: int, rows: NDArray[Any], chosen: NDArray[np.int64] | None = None) -> None:
+        """Fill an array (n, d) with rows from a number on: the next n ones, or those chosen, counted from there and rising.
+
+        A memory map would save a copy, but where a file is cut off while it is read, the system would end the process.
+        """
+        count = len(rows) if chosen is None else int(chosen[-1]) + 1
+        picked = slice(None) if chosen is None else chosen
+        if self._by_column:
+            for column in range(self.n_features):
+                rows[:, column] = self._numbers(file, column * self.shape[0] + first, count)[picked]
+        elif self._stored == rows.dtype and chosen is None:
+            self._fill(file, first * self.n_features, rows)
+        else:
+            numbers = self._numbers(file, first * self.n_features, count * self.n_features)
+            rows[:] = numbers.reshape(count, self.n_features)[picked]
+
+    def _numbers(self, file: FileIO, first: int, count: int) -> NDArray[Any]:
+        """Return so many numbers, from one on, as they are stored."""
+        numbers = np.empty(count, self._stored)
+        self._fill(file, first, numbers)
+        return numbers
+
+    def _fill(self, file: FileIO, first: int, numbers: NDArray[Any]) -> None:
+        """Fill an array of the stored type with the numbers from one on."""
+        left = numbers.reshape(-1).view(np.uint8).data
+        file.seek(self._offset + first * self._stored.itemsize)
+        while left:
+            n_read = file.readinto(left)
+            if not n_read:
+                raise ValueError("the file was cut off while it was read")
+            left = left[n_read:]
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
