@@ -14,6 +14,7 @@ from pyod_quadric.cli.parser import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+SESSION = ROOT / "docs/guide/command-line.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -46,8 +47,7 @@ def test_ci_runs_the_readme_test_command():
     assert all("-c constraints.txt" in command for command in commands if "pip install" in command)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide/command-line.md"])
-def test_the_session_on_the_command_line(page, tmp_path, monkeypatch, capsys):
+def test_the_session_on_the_command_line(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     for name, n in (("rows", 300), ("new", 50)):
         columns = {"id": [f"{name} {place}" for place in range(n)], **{c: rng.normal(size=n) for c in "abcd"}}
@@ -58,7 +58,7 @@ def test_the_session_on_the_command_line(page, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "people.npy", people)
     np.save(tmp_path / "others.npy", rng.normal(size=(60, 4)))
     monkeypatch.chdir(tmp_path)
-    lines = [line for language, code in blocks(ROOT / page) if language == "sh" for line in code.splitlines()]
+    lines = [line for language, code in blocks(SESSION) if language == "sh" for line in code.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("pyod-quadric ")]
     assert {command[0] for command in commands} == set(COMMANDS)
     for command in commands:
