@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, with_flags
+from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, TERMINATED, USAGE, CommandError, printable, with_flags
 from pyod_quadric.cli.parser import build_parser
 from pyod_quadric.data.columns import ChoiceError
 
@@ -82,8 +82,8 @@ def _one_line(error: Exception) -> str:
         text = f"there is not enough memory: {error}"
     else:
         text = f"{type(error).__name__}: {error} (--debug shows where)"
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"pyod-quadric: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"pyod-quadric: warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)

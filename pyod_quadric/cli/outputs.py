@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from numpy.typing import DTypeLike
 
-from pyod_quadric.cli.errors import USAGE, CommandError
+from pyod_quadric.cli.errors import USAGE, CommandError, printable
 from pyod_quadric.data.writers import CsvWriter, Writer, writer_of
 from pyod_quadric.storage.atomic import atomic_file
 
@@ -72,7 +72,7 @@ def open_writer(path: str | None, types: dict[str, DTypeLike], force: bool, npy:
 def note(text: str, quiet: bool) -> None:
     """Say something that is no result."""
     if not quiet:
-        print(f"pyod-quadric: {text}", file=sys.stderr)
+        print(f"pyod-quadric: {printable(text)}", file=sys.stderr)
 
 
 def markdown_table(header: list[str], rows: list[list[Any]]) -> str:

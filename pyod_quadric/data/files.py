@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyod_quadric.data.arrow import as_labels, import_pyarrow
 from pyod_quadric.data.columns import Choice, ChoiceError, listed
 from pyod_quadric.data.delimited import STDIN, CsvFile
-from pyod_quadric.data.disk import NpyFile, array_of, damage_named, open_npz
+from pyod_quadric.data.disk import NpyFile, array_of, check_npy, damage_named, open_npz
 from pyod_quadric.data.parquet import ParquetFile
 from pyod_quadric.data.sources import RowSource, Shards
 
@@ -114,6 +114,8 @@ def read_labels(path: AnyPath) -> NDArray[Any]:
         raise ChoiceError(f"{path} must end with {', '.join(READERS)}, which says what it is")
     if suffix in (".csv", ".tsv", ".parquet"):
         return _only_column(path)
+    if suffix == ".npy":
+        check_npy(path)
     with damage_named(path):
         labels: Any = np.load(path, allow_pickle=False)
     if suffix == ".npz":
