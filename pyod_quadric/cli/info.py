@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from pyod_quadric.cli.errors import printable
 from pyod_quadric.cli.inputs import load_model
 from pyod_quadric.data.columns import listed
 from pyod_quadric.detector import QuadricDetector
@@ -41,7 +42,7 @@ def description(detector: QuadricDetector, path: str) -> dict[str, Any]:
             "highest_score": float(detector.decision_scores_.max()),
             "mean_weight_of_a_row": float(detector.row_weights_.mean()),
             "epochs": len(history.get("loss", [])),
-            **{f"last_{name}": None if math.isnan(values[-1]) else values[-1] for name, values in history.items()},
+            **{f"last_{name}": values[-1] if math.isfinite(values[-1]) else None for name, values in history.items()},
         },
         "parameters": {
             name: repr(value) if isinstance(value, Quadrics) else value
@@ -58,9 +59,9 @@ def as_text(content: dict[str, Any]) -> str:
     for title, part in content.items():
         if isinstance(part, dict):
             spaced = name_with_spaces if title != "parameters" else str  # those are to be typed
-            lines += [f"{title}:", *(f"  {spaced(name)}: {_text(value)}" for name, value in part.items())]
+            lines += [f"{title}:", *(printable(f"  {spaced(name)}: {_text(value)}") for name, value in part.items())]
         else:
-            lines.append(f"{name_with_spaces(title)}: {'none' if part is None else listed(part)}")
+            lines.append(printable(f"{name_with_spaces(title)}: {'none' if part is None else listed(part)}"))
     return "\n".join(lines)
 
 

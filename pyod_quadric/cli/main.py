@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, USAGE, CommandError, with_flags
+from pyod_quadric.cli.errors import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, USAGE, CommandError, printable, with_flags
 from pyod_quadric.cli.parser import build_parser
 from pyod_quadric.data.columns import ChoiceError
 from pyod_quadric.progress import clear
@@ -109,9 +109,9 @@ def _one_line(error: Exception) -> str:
         text = f"there is not enough memory: {error}"
     else:
         text = f"{type(error).__name__}: {error} (--debug shows where)"
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     clear()  # a bar that is there
-    print(f"pyod-quadric: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"pyod-quadric: warning: {printable(' '.join(str(message).split()))}", file=sys.stderr)

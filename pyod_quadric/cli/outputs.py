@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from numpy.typing import DTypeLike
 
-from pyod_quadric.cli.errors import USAGE, CommandError
+from pyod_quadric.cli.errors import USAGE, CommandError, printable
 from pyod_quadric.data.writers import TEXT, Writer, text_writer, writer_of
 from pyod_quadric.storage.atomic import atomic_file
 
@@ -78,7 +78,7 @@ def open_writer(
 def note(text: str, quiet: bool) -> None:
     """Say something that is no result."""
     if not quiet:
-        print(f"pyod-quadric: {text}", file=sys.stderr)
+        print(f"pyod-quadric: {printable(text)}", file=sys.stderr)
 
 
 def markdown_table(header: list[str], rows: list[list[Any]]) -> str:

@@ -5,7 +5,9 @@ memory with all that it has touched.
 """
 
 import itertools
+import math
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from io import FileIO
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_sha
 
 WINDOW_BYTES = 2**26  # of a file that are read at once
 GAP_BYTES = 2**14  # what is between rows is read with them, if it is less: that costs less than another call
-DAMAGE = (OSError, EOFError, ValueError, SyntaxError, zipfile.BadZipFile, zlib.error)
+DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
 
 
 class OnDisk(RowSource):
@@ -66,16 +68,13 @@ class NpyFile(OnDisk):
         choice.check_effect(path)
         choice.check_header(path)
         with damage_named(path), self.path.open("rb") as file:
-            shape, self._by_column, self._stored = _npy_header(file)
-            self._offset, there = file.tell(), os.fstat(file.fileno()).st_size
+            shape, self._by_column, self._stored = _npy_header(file, os.fstat(file.fileno()).st_size)
+            self._offset = file.tell()
         n_rows, n_features = checked_shape(shape, str(path))
-        row_bytes = n_features * self._stored.itemsize  # Python's numbers, which do not overflow
-        needed = self._offset + n_rows * row_bytes
-        if there < needed:
-            raise ValueError(f"{path} cannot be read: it is damaged, its header promises {needed} bytes, but there are {there}")
+        row_bytes = n_features * self._stored.itemsize
+        self._describe(n_rows, n_features, self._stored.newbyteorder("="), origin=str(path))
         self._window = max(1, WINDOW_BYTES // row_bytes)
         self._gap = max(1, GAP_BYTES // (self._stored.itemsize if self._by_column else row_bytes))
-        self._describe(n_rows, n_features, self._stored.newbyteorder("="), origin=str(path))
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         if not isinstance(index, slice):
@@ -148,16 +147,28 @@ class NpyFile(OnDisk):
             left = left[n_read:]
 
 
-def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape, whether columns come one after the other, and the type."""
+def _npy_header(file: IO[bytes], there: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape, whether columns come one after the other, and the type; of so many bytes as there are."""
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise ValueError(f"it has version {version} of the .npy format, which is for named columns")
-    shape, by_column, dtype = read(file)
+    try:
+        shape, by_column, dtype = read(file)
+    except (tokenize.TokenError, SyntaxError, RecursionError, MemoryError) as error:  # it is parsed as Python's literals are
+        raise ValueError(f"its header is damaged: {error}") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never loaded")
+    needed = file.tell() + dtype.itemsize * math.prod(shape)  # in Python's numbers, which do not overflow
+    if min(shape, default=0) < 0 or there < needed:
+        raise ValueError(f"it is damaged: its header promises {needed} bytes of shape {shape}, but there are {there}")
     return shape, by_column and len(shape) > 1, dtype
+
+
+def check_npy(path: str | PathLike[str]) -> None:
+    """Raise a ValueError if a ``.npy`` file has not what its header promises, for which memory would be asked."""
+    with damage_named(path), Path(path).open("rb") as file:
+        _npy_header(file, os.fstat(file.fileno()).st_size)
 
 
 def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySource:
@@ -195,6 +206,9 @@ def array_of(path: object, arrays: Any, name: str) -> NDArray[Any]:
     if name not in arrays:
         raise ValueError(f"{path} has no array {name}; its arrays: {listed(list(arrays))}")
     try:
+        member = f"{name}.npy"
+        with arrays.zip.open(member) as file:
+            _npy_header(file, arrays.zip.getinfo(member).file_size)
         return np.asarray(arrays[name])
     except DAMAGE as error:
         raise ValueError(f"the array {name} of {path} cannot be read: it is damaged, or holds Python objects") from error

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyod_quadric.data.arrow import as_labels, import_pyarrow
 from pyod_quadric.data.columns import Choice, ChoiceError, listed
 from pyod_quadric.data.delimited import CsvFile
-from pyod_quadric.data.disk import NpyFile, array_of, damage_named, open_npz
+from pyod_quadric.data.disk import NpyFile, array_of, check_npy, damage_named, open_npz
 from pyod_quadric.data.json_lines import JsonLinesFile
 from pyod_quadric.data.parquet import ParquetFile
 from pyod_quadric.data.sources import RowSource, Shards
@@ -123,6 +123,8 @@ def read_labels(path: AnyPath) -> NDArray[Any]:
         raise ChoiceError(f"{path} must end with {', '.join(READERS)}, which says what it is")
     if suffix in TABLES:
         return _only_column(path)
+    if suffix == ".npy":
+        check_npy(path)
     with damage_named(path):
         labels: Any = np.load(path, allow_pickle=False)
     if suffix == ".npz":
