@@ -828,7 +828,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _from_state(cls, state: FittedState, parameters: dict[str, Any]) -> Self:
         unknown = parameters.keys() - declarations(Parameters).keys()
         if unknown:
-            raise ValueError(f"{sorted(unknown)} are no parameters of {cls.__name__}")
+            raise ValueError(f"{sorted(unknown)!s:.300} are no parameters of {cls.__name__}")
         rare = parameters.get("training_options") or {}
         if parameters.get("device") not in (None, "cpu") or (isinstance(rare, dict) and "checkpoint" in rare):
             raise ValueError("a file must not choose where this machine computes or writes: checkpoint and device")

@@ -226,7 +226,7 @@ def assert_scores(detector, rows):
     assert ((p_values > 0) & (p_values <= 1)).all()
     groups = None if detector.groups_ is None else np.arange(n)
     assert 0 <= detector.drift_test(rows, groups=groups).pvalue <= 1
-    module_scores = detector.to_module()(torch.from_numpy(np.asarray(rows)))
+    module_scores = detector.to_module()(torch.tensor(np.asarray(rows)))
     assert torch.isfinite(module_scores).all()
     distances = detector.quadric_distances(rows)
     assert distances.shape == (n, detector.n_quadrics_)
