@@ -455,8 +455,12 @@ def within_reach(points: Tensor, centre: Tensor, reach: Tensor) -> Tensor:
             [-10.0000,   0.0000]])
     """
     d = points.shape[1]
-    most = _constant(torch.finfo(points.dtype).max / (4 * d), points)  # of which the length can be computed
-    reach, away = torch.minimum(reach, most), torch.minimum(torch.maximum(points, -most), most) - centre
+    largest = _constant(torch.finfo(points.dtype).max, points)
+    most = largest / (4 * d)  # of which the length can be computed
+    finite = torch.minimum(torch.maximum(points, -largest), largest)
+    # What is larger is divided as a whole, so that it keeps its direction; beside it a centre is nothing.
+    away = finite / (finite.abs().amax(dim=1, keepdim=True) / most).clamp(min=1) - centre
+    reach = torch.minimum(reach, most)
     sizes = torch.maximum(away.abs().amax(dim=1, keepdim=True), reach / d)
     lengths = torch.maximum(sizes * torch.linalg.vector_norm(away / sizes, dim=1, keepdim=True), reach)
     return torch.where(lengths > reach, centre + away * (reach / lengths), points)

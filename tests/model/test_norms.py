@@ -22,7 +22,7 @@ def test_scores_equal_their_definition_and_are_shared_out(rows, middle, spread, 
     found = lengths.scores(points)
     for row, score in zip(rows, found.tolist(), strict=True):
         norm = max(math.sqrt(math.fsum(x * x for x in row)), 2.0**-126)
-        beyond = max(0.0, abs(math.log(norm) - middle) / spread - 2)
+        beyond = max(0.0, abs(max(math.log(norm) - middle, -7)) / spread - 2)  # what is shorter is as good as empty
         assert score == pytest.approx(weight * beyond**2, rel=1e-9, abs=1e-18)
     shares = lengths.contributions(points)
     assert (shares >= 0).all()
