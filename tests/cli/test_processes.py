@@ -126,7 +126,7 @@ def test_what_a_killed_process_has_left_is_in_nobodys_way(tmp_path, model):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_of_training_leaves_no_half_file(tmp_path, number):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 4)))
-    options = ["--epoch-num", 10**6, "--score-function", "mean_distance", "--robust", "no", "--verbose"]
+    options = ["--epoch-num", 10**5, "--score-function", "mean_distance", "--robust", "no", "--verbose"]
     kept = ["--checkpoint", tmp_path / "state", "--checkpoint-steps", 1]
     process = start("fit", tmp_path / "rows.npy", "--output", tmp_path / "model", *options, *kept)
     assert process.stdout.readline().startswith("epoch 1: ")

@@ -181,15 +181,15 @@ def test_onnx_scores_strange_rows_like_the_module(session, row):
 
 
 @torch_warns
-def test_the_file_of_the_readme_is_whole_and_holds_no_folders(tmp_path, monkeypatch):
+def test_the_file_of_the_guide_is_whole_and_holds_no_folders(tmp_path, monkeypatch):
     onnx = pytest.importorskip("onnx")
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (code,) = re.findall(r"```py\n(.*?)```", readme, flags=re.DOTALL)
+    guide = (Path(__file__).parents[2] / "docs/guide/files-and-export.md").read_text()
+    (code,) = re.findall(r"```py\n(.*?)```", guide, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     detector = QuadricDetector().fit(pandas.DataFrame(X, columns=["x", "y", "z"]))
-    namespace = {"detector": detector, "embeddings": torch.tensor(TEST).float()}
+    namespace = {"detector": detector, "embeddings": TEST.astype(np.float32)}
     before = global_states()
-    exec(code, namespace)  # the README is ours
+    exec(code, namespace)  # the guide is ours
     assert global_states() == before
     test = pandas.DataFrame(TEST.astype(np.float32), columns=["x", "y", "z"])
     np.testing.assert_allclose(namespace["scores"], detector.decision_function(test), rtol=1e-5)
