@@ -36,6 +36,7 @@ def start(*arguments, **streams):
 
 def hear_control_c():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
 
 
 def test_the_installed_command_is_this_one():
@@ -99,6 +100,7 @@ def in_the_middle_of_score(model, output):
     process.stdin.write((",".join(["1.5"] * 64) + "\n") * 8192)  # 2 MB, more than is read before the output is opened
     process.stdin.flush()
     while unread(process.stdin):
+        assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     assert list(output.parent.iterdir())
     return process

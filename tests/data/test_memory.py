@@ -3,7 +3,6 @@
 import functools
 import sys
 
-import ml_dtypes
 import numpy as np
 import pandas
 import polars
@@ -108,7 +107,7 @@ OTHERS = {
     "bfloat16 tensor": (lambda: ROUNDED, ROUNDED.float().numpy()),
     "bfloat16 tensor that requires grad": (lambda: ROUNDED.clone().requires_grad_(), ROUNDED.float().numpy()),
     "list of bfloat16 tensors": (lambda: list(ROUNDED), ROUNDED.float().numpy()),
-    "bfloat16 array": (lambda: X.astype(ml_dtypes.bfloat16), ROUNDED.float().numpy()),
+    "bfloat16 array": (lambda: X.astype(pytest.importorskip("ml_dtypes").bfloat16), ROUNDED.float().numpy()),
     "lists": (X.tolist, X.astype(np.float64)),
     "pandas lists of numbers": (lambda: pandas.Series(X.tolist()), X.astype(np.float64)),
     "integer tensor": (lambda: torch.from_numpy((9 * X).astype(np.int32)), (9 * X).astype(np.int32).astype(np.float64)),
