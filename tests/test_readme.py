@@ -47,6 +47,12 @@ def test_ci_runs_the_readme_test_command():
     assert all("-c constraints.txt" in command for command in commands if "pip install" in command)
 
 
+def test_the_cpu_only_installation_takes_the_constrained_torch():
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    (named,) = set(re.findall(r"torch==[\w.]+", (ROOT / "docs/guide/installation.md").read_text()))
+    assert named in pins
+
+
 def test_the_session_on_the_command_line(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     for name, n in (("rows", 300), ("new", 50)):

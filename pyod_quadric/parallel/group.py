@@ -7,6 +7,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
+# Groups that were left. Until torch 2.8 a group that is freed waits for its threads and holds Python's lock. A thread that frees
+# a tensor at that moment wants the lock, too, and both wait for ever. What is kept is not freed.
+_LEFT: list[dist.ProcessGroup | None] = []
+
 
 @contextmanager
 def process_group() -> Iterator[None]:
@@ -28,4 +32,5 @@ def process_group() -> Iterator[None]:
     try:
         yield
     finally:
+        _LEFT.append(dist.group.WORLD)
         dist.destroy_process_group()
