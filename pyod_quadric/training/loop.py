@@ -6,6 +6,7 @@ last checkpoint as if nothing had happened, bit for bit on a CPU.
 
 import math
 import time
+import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
@@ -34,6 +35,13 @@ from pyod_quadric.training.objective import Parts, mean_distance, mean_distance_
 from pyod_quadric.training.starts import check_n_quadrics
 
 CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
+# A run has diverged where the orthonormality error is above so many times the number of quadrics (it is below 1 for any
+# sensible lr), or the loss above so many times the sum of what it was before the first step and of a size of its kind: that
+# of quadrics as far from the rows as the origin is, so that a perfect start allows for steps.
+MOST_ERROR, MOST_LOSS = 10.0, 1000.0
+# And it has done harm where it ends so many times above the loss before the first step, and by a share of the other.
+HARM, LEAST_HARM = 2.0, 0.05
+DEGREES = {"second_order": 1, "first_order": 1, "algebraic": 2, "squared_algebraic": 4}  # in the size of the rows
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 
 
@@ -99,6 +107,10 @@ def train(
     True
     """
     # All processes follow the first one, whatever they were given themselves.
+    if not isinstance(start, Quadrics):
+        raise TypeError(f"start must be Quadrics, such as random_quadrics(...) gives, got {type(start).__name__}")
+    if not isinstance(options, TrainingOptions | None):
+        raise TypeError(f"options must be TrainingOptions(...), or None, got {type(options).__name__}")
     start, coordinates = from_first_rank((start, coordinates), start.device)
     options, weights, groups = on_first_rank(lambda: (options, weights, groups))
     options = options or TrainingOptions()
@@ -138,6 +150,8 @@ class _Run:
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
+        # Before the first step: the loss, and a size of the same kind that is not 0 for a perfect start.
+        self.first: Tensor | None = None
         self.best: tuple[float, Tensor, Tensor] | None = None
         self.stale = 0  # epochs since the best
         self.seconds = 0.0  # in earlier sittings
@@ -167,6 +181,8 @@ class _Run:
         on_first_rank(self._save)
         if self.options.patience is not None and self.best:
             self._put(*self.best[1:])
+        else:
+            self._warn_of_harm()
         return Trained(self.constraint.quadrics(), self.history)
 
     def _steps(self) -> AbstractContextManager[Count]:
@@ -186,6 +202,11 @@ class _Run:
         sums = torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
         if n_ranks() > 1:
             _average_over_ranks(gradient, sums, len(points))
+        if self.first is None:
+            squares = torch.stack([points.double().square().sum(), torch.full_like(sums[1], len(points))])
+            sum_over_ranks(squares)
+            size = len(self.constraint.frame) * (squares[0] / squares[1]) ** (DEGREES[self.options.distance] / 2)
+            self.first = torch.stack([sums[0] / sums[1], size]).nan_to_num(nan=math.inf)
         self.constraint.set_gradient(gradient)
         self.optimizer.step()
         self.batch += 1
@@ -230,19 +251,35 @@ class _Run:
         return float(total[0] / total[1]) if total[1] else math.nan
 
     def _check_divergence(self) -> None:
-        loss, error = float(self.sums[0]), float(self.constraint.error())
-        if math.isfinite(loss) and math.isfinite(error):
+        error = float(self.constraint.error())
+        loss = float(self.sums[0] / self.sums[1]) if self.sums[1] else 0.0  # of this epoch, if it has begun
+        before, size = (0.0, math.inf) if self.first is None else self.first.tolist()
+        is_finite = math.isfinite(loss) and math.isfinite(error) and bool(self.constraint.rest.isfinite().all())
+        if is_finite and error <= MOST_ERROR * len(self.constraint.frame) and loss <= MOST_LOSS * (before + size):
             return
         infinite = (
             ""
             if self.options.distance != "first_order"
             else (" The first-order distance is infinite where a gradient vanishes; the second-order one is not.")
         )
+        unscaled = "" if self.coordinates else ", or bring the data to working coordinates (centred, of unit scale) first"
         raise FloatingPointError(
-            f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the sum of losses is {loss} and the "
-            f"orthonormality error {error}. Use a smaller lr than {self.options.lr:g}, or bring the data to working "
-            f"coordinates (centred, of unit scale) first.{infinite}"
+            f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the mean loss is {loss:.4g}, and was "
+            f"{before:.4g} before the first step; the orthonormality error is {error:.4g}, and should be below 1. "
+            f"Use a smaller lr than {self.options.lr:g}{unscaled}.{infinite}"
         )
+
+    def _warn_of_harm(self) -> None:
+        """Warn if the quadrics are farther from the rows than before the first step, which too large steps do."""
+        if self.first is None or not self.history["loss"]:
+            return
+        before, size = self.first.tolist()
+        if self.history["loss"][-1] > HARM * before + LEAST_HARM * size:
+            warnings.warn(  # without the figures, so that the trainings of folds say it once
+                f"training has ended with a far larger loss than before its first step: use a smaller lr than "
+                f"{self.options.lr:g}, or more epochs; history['loss'] has the losses",
+                stacklevel=4,
+            )
 
     def _is_unfinished(self) -> bool:
         out_of_patience = self.options.patience is not None and self.stale >= self.options.patience
@@ -261,7 +298,7 @@ class _Run:
         self._check_divergence()
         if process_rank() > 0:  # the first process writes for all
             return
-        names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
+        names = ("fingerprint", "history", "epoch", "batch", "sums", "first", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
         state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
         write_checkpoint(self.path, state | {"optimizer": self.optimizer.state_dict()})
