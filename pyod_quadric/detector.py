@@ -484,6 +484,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         array([[0.3 , 0.7 ],
                [0.95, 0.05]])
         """
+        if method not in ("linear", "unify", "posterior"):
+            raise ValueError(f"method must be 'linear', 'unify' or 'posterior', got {method!r}")
         if method != "posterior":
             return BaseDetector.predict_proba(self._with_number(), self._checked(X), method, return_confidence)
         outlier = posterior_of(self.predict_pvalue(X), self._share_of_outliers())

@@ -356,7 +356,8 @@ def best_run(
     """Train with each learning rate, and return the run that ends with the smallest held-out loss."""
     runs = []
     for rate in learning_rates:
-        with suppress(FloatingPointError):  # what diverges is not the best
+        with suppress(FloatingPointError), warnings.catch_warnings():  # what diverges, or does harm, is not the best
+            warnings.simplefilter("ignore")
             runs.append(constraint_run(rows, start, replace(options, lr=rate), coordinates))
         progress()
     if not runs:

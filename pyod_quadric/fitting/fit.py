@@ -7,7 +7,9 @@ at last weighted features in more coordinates. A sample of rows decides the weig
 rows, the sample, the rows that are kept as neighbours, and a few numbers for each row.
 """
 
+import warnings
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -44,7 +46,7 @@ from pyod_quadric.parallel.ranks import from_first_rank, on_first_rank
 from pyod_quadric.parameters import LEAST_ROWS, Parameters, TrainingOptions
 from pyod_quadric.progress import stage
 from pyod_quadric.training.loop import Trained, train
-from pyod_quadric.training.starts import SPECTRAL_FEATURES, check_given, check_n_quadrics, random_quadrics
+from pyod_quadric.training.starts import SPECTRAL_FEATURES, random_quadrics
 
 MOST_RANDOM = 100  # quadrics from a random start, as in the paper
 MOST_QUADRICS = 400  # in closed form: more of them cost time in every score, and add nothing
@@ -172,11 +174,52 @@ class _QuadricFit:
         if not self._needs_evidence():
             return quadrics.weighted(None), history
         weights = self._evidence(quadrics)
+        self._warn_of_pruning(int((weights[0] > 0).sum()))
         if (weights[0] > 0).any():
             weights = as_of_all_rows(
                 self.sample, self.coordinates, quadrics, weights, self.row_weights, self.parameters.distance
             )
         return quadrics.weighted(weights), history
+
+    def _warn_of_pruning(self, n_kept: int) -> None:
+        """Warn if quadrics that somebody has asked for have no say."""
+        init, asked = self.parameters.init, self.parameters.n_quadrics
+        n_asked = len(init) if isinstance(init, Quadrics) else 0 if asked == "auto" else asked
+        if n_kept < n_asked:
+            warnings.warn(
+                f"{n_kept or 'none'} of the {n_asked} quadrics that were asked for count in the score; held-out rows are no "
+                "nearer to the others than a Gaussian cloud is, so that these would add noise. n_quadrics='auto' asks for "
+                "those that count, score_function='mean_distance' takes all",
+                stacklevel=5,
+            )
+
+    def _check_number(self, m: int, k: int) -> None:
+        """Raise a ValueError if so many quadrics cannot be orthonormal, in terms of the rows that were given."""
+        if m <= packed_size(k):
+            return
+        n, d = self.folded.rows.n_rows, self.folded.rows.n_features
+        if m > packed_size(d):
+            remedy = "ask for fewer"
+        else:
+            needed = next(more for more in range(k, d + 1) if packed_size(more) >= m)
+            remedy = f"set n_components to {needed} or more, if {n} rows are enough for it, or leave n_quadrics at 'auto'"
+        raise ValueError(
+            f"n_quadrics must be at most k (k + 1) / 2 = {packed_size(k)}, as many as can be orthonormal in k = {k} "
+            f"coordinates (n_components), which were taken for {n} rows of {d} features; got {m}: {remedy}"
+        )
+
+    def _check_given(self, init: Quadrics, m: int | Literal["auto"], k: int) -> None:
+        """Raise a ValueError unless the quadrics to start from are as many as asked for, in working coordinates."""
+        if m not in ("auto", len(init)):
+            raise ValueError(f"init holds {len(init)} quadrics, but n_quadrics asks for {m}; leave n_quadrics at 'auto'")
+        if init.n_features == k:
+            return
+        n, d = self.folded.rows.n_rows, self.folded.rows.n_features
+        remedy = "n_components=None" if init.n_features == d else f"n_components={init.n_features}"
+        raise ValueError(
+            f"init holds quadrics in {init.n_features} coordinates, but they must be in the {k} working coordinates "
+            f"(n_components) that were taken for {n} rows of {d} features; {remedy} would take as many as init has"
+        )
 
     def _needs_evidence(self) -> bool:
         return self.parameters.score_function != "mean_distance"
@@ -188,9 +231,9 @@ class _QuadricFit:
         """Return the quadrics to start from: given, random, or in closed form."""
         init, m, k = self.parameters.init, self.parameters.n_quadrics, len(self.coordinates.whole.matrix)
         if m != "auto":
-            check_n_quadrics(m, k)
+            self._check_number(m, k)
         if isinstance(init, Quadrics):
-            check_given(init, len(init) if m == "auto" else m, k)
+            self._check_given(init, m, k)
             return self._everywhere(init)
         if init == "random" or (init == "auto" and k > SPECTRAL_FEATURES):
             return self._random(min(MOST_RANDOM, max(1, packed_size(k) // 2)) if m == "auto" else m, k)

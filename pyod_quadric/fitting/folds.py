@@ -178,4 +178,7 @@ def _check_spread(moments: Moments, name: str) -> None:
         raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
     rounding = torch.finfo(torch.float64).eps ** 2 * len(moments.mean) * float(moments.mean.square().sum())
     if not float(moments.covariance().trace()) > rounding:
-        raise ValueError(f"all {name} are equal, so nothing can be learnt from them; give rows that differ")
+        raise ValueError(
+            f"all {name} are equal, so nothing can be learnt from them, or too near each other for their differences to be "
+            "squared; give rows that differ, or a smaller unit"
+        )

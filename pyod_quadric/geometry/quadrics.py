@@ -233,7 +233,9 @@ class Quadrics:
         )
 
     def check_points(self, points: Tensor) -> None:
-        """Raise a ValueError unless points is a finite (n, d) tensor of this dtype on this device."""
+        """Raise an error unless points is a finite (n, d) tensor of this dtype on this device."""
+        if not isinstance(points, Tensor):
+            raise TypeError(f"points must be a tensor, such as torch.as_tensor(points), got {type(points).__name__}")
         if points.ndim != 2 or points.shape[1] != self.n_features:
             raise ValueError(f"points must have shape (n, {self.n_features}), got {tuple(points.shape)}")
         _check_same_kind(self.quadratic, points, "points")

@@ -237,6 +237,8 @@ SOLUTIONS: dict[str, Callable[[Tensor, int, Eigenvectors], Quadrics]] = {
 
 
 def _check(points: Tensor, n_quadrics: int, inner_product: SpectralInnerProduct) -> None:
+    if not isinstance(points, Tensor):
+        raise TypeError(f"points must be a tensor, such as torch.as_tensor(points), got {type(points).__name__}")
     if points.ndim != 2 or 0 in points.shape or points.dtype not in (torch.float32, torch.float64):
         raise ValueError(
             f"points must be a float32 or float64 tensor of shape (n, d), n and d at least 1, "

@@ -6,6 +6,7 @@ last checkpoint as if nothing had happened, bit for bit on a CPU.
 
 import math
 import time
+import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
@@ -35,6 +36,13 @@ from pyod_quadric.training.starts import check_n_quadrics
 from pyod_quadric.training.state import Best, RunState
 
 CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
+# A run has diverged where the orthonormality error is above so many times the number of quadrics (it is below 1 for any
+# sensible lr), or the loss above so many times the sum of what it was before the first step and of a size of its kind: that
+# of quadrics as far from the rows as the origin is, so that a perfect start allows for steps.
+MOST_ERROR, MOST_LOSS = 10.0, 1000.0
+# And it has done harm where it ends so many times above the loss before the first step, and by a share of the other.
+HARM, LEAST_HARM = 2.0, 0.05
+DEGREES = {"second_order": 1, "first_order": 1, "algebraic": 2, "squared_algebraic": 4}  # in the size of the rows
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 
 
@@ -100,6 +108,10 @@ def train(
     True
     """
     # All processes follow the first one, whatever they were given themselves.
+    if not isinstance(start, Quadrics):
+        raise TypeError(f"start must be Quadrics, such as random_quadrics(...) gives, got {type(start).__name__}")
+    if not isinstance(options, TrainingOptions | None):
+        raise TypeError(f"options must be TrainingOptions(...), or None, got {type(options).__name__}")
     start, coordinates = from_first_rank((start, coordinates), start.device)
     options, weights, groups = on_first_rank(lambda: (options, weights, groups))
     options = options or TrainingOptions()
@@ -139,6 +151,8 @@ class _Run:
         self.history: dict[str, list[float]] = {name: [] for name in HISTORY_NAMES}
         self.epoch, self.batch = 0, 0
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # of losses and of rows, in this epoch
+        # Before the first step: the loss, and a size of the same kind that is not 0 for a perfect start.
+        self.first: Tensor | None = None
         self.best: Best | None = None
         self.stale = 0  # epochs since the best
         self.seconds = 0.0  # in earlier sittings
@@ -168,6 +182,8 @@ class _Run:
         on_first_rank(self._save)
         if self.options.patience is not None and self.best:
             self._put(self.best.frame, self.best.rest)
+        else:
+            self._warn_of_harm()
         return Trained(self.constraint.quadrics(), self.history)
 
     def _steps(self) -> AbstractContextManager[Count]:
@@ -187,6 +203,11 @@ class _Run:
         sums = torch.stack([loss.double() * len(points), loss.new_full((), len(points), dtype=torch.float64)])
         if n_ranks() > 1:
             _average_over_ranks(gradient, sums, len(points))
+        if self.first is None:
+            squares = torch.stack([points.double().square().sum(), torch.full_like(sums[1], len(points))])
+            sum_over_ranks(squares)
+            size = len(self.constraint.frame) * (squares[0] / squares[1]) ** (DEGREES[self.options.distance] / 2)
+            self.first = torch.stack([sums[0] / sums[1], size]).nan_to_num(nan=math.inf)
         self.constraint.set_gradient(gradient)
         self.optimizer.step()
         self.batch += 1
@@ -232,19 +253,35 @@ class _Run:
         return float(total[0] / total[1]) if total[1] else math.nan
 
     def _check_divergence(self) -> None:
-        loss, error = float(self.sums[0]), float(self.constraint.error())
-        if math.isfinite(loss) and math.isfinite(error):
+        error = float(self.constraint.error())
+        loss = float(self.sums[0] / self.sums[1]) if self.sums[1] else 0.0  # of this epoch, if it has begun
+        before, size = (0.0, math.inf) if self.first is None else self.first.tolist()
+        is_finite = math.isfinite(loss) and math.isfinite(error) and bool(self.constraint.rest.isfinite().all())
+        if is_finite and error <= MOST_ERROR * len(self.constraint.frame) and loss <= MOST_LOSS * (before + size):
             return
         infinite = (
             ""
             if self.options.distance != "first_order"
             else (" The first-order distance is infinite where a gradient vanishes; the second-order one is not.")
         )
+        unscaled = "" if self.coordinates else ", or bring the data to working coordinates (centred, of unit scale) first"
         raise FloatingPointError(
-            f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the sum of losses is {loss} and the "
-            f"orthonormality error {error}. Use a smaller lr than {self.options.lr:g}, or bring the data to working "
-            f"coordinates (centred, of unit scale) first.{infinite}"
+            f"training diverged in epoch {self.epoch + 1} of {self.options.epoch_num}: the mean loss is {loss:.4g}, and was "
+            f"{before:.4g} before the first step; the orthonormality error is {error:.4g}, and should be below 1. "
+            f"Use a smaller lr than {self.options.lr:g}{unscaled}.{infinite}"
         )
+
+    def _warn_of_harm(self) -> None:
+        """Warn if the quadrics are farther from the rows than before the first step, which too large steps do."""
+        if self.first is None or not self.history["loss"]:
+            return
+        before, size = self.first.tolist()
+        if self.history["loss"][-1] > HARM * before + LEAST_HARM * size:
+            warnings.warn(  # without the figures, so that the trainings of folds say it once
+                f"training has ended with a far larger loss than before its first step: use a smaller lr than "
+                f"{self.options.lr:g}, or more epochs; history['loss'] has the losses",
+                stacklevel=4,
+            )
 
     def _is_unfinished(self) -> bool:
         out_of_patience = self.options.patience is not None and self.stale >= self.options.patience
@@ -266,7 +303,7 @@ class _Run:
         write_checkpoint(self.path, self._state().values(self.constraint.optimizer_layout(self.options)))
 
     def _state(self) -> RunState:
-        names = ("fingerprint", "history", "epoch", "batch", "sums", "best", "stale", "seconds")
+        names = ("fingerprint", "history", "epoch", "batch", "sums", "first", "best", "stale", "seconds")
         state = {name: getattr(self, name) for name in names}
         state |= {"frame": self.constraint.frame, "rest": self.constraint.rest.detach()}
         return RunState(**state, optimizer=self.constraint.optimizer_state(self.optimizer))
@@ -292,7 +329,8 @@ class _Run:
         self.constraint.load_optimizer(self.optimizer, state.optimizer)
         self.sums.copy_(state.sums)
         self.epoch, self.batch, self.stale, self.seconds = state.epoch, state.batch, state.stale, state.seconds
-        self.history, self.best = state.history, on_device(state.best, self.device)
+        self.history = state.history
+        self.first, self.best = on_device(state.first, self.device), on_device(state.best, self.device)
 
     def _put(self, frame: Tensor, rest: Tensor) -> None:
         self.constraint.frame.copy_(frame)

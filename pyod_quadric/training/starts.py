@@ -72,6 +72,8 @@ def random_quadrics(
     True
     """
     check_n_quadrics(n_quadrics, n_features)
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, such as torch.Generator().manual_seed(0), got {generator!r}")
     columns = torch.randn(packed_size(n_features), n_quadrics, generator=generator, dtype=dtype, device=generator.device)
     quadratic = unpack(orthonormalized(columns).T)
     return Quadrics(quadratic, quadratic.new_zeros(n_quadrics, n_features), quadratic.new_zeros(n_quadrics))

@@ -21,7 +21,7 @@ EXACT = (torch.float64,)
 # Bounds of what is finite but absurd: a frame is nearly orthonormal, and the rest is in the unit of working coordinates.
 MOST_FRAME, MOST_REST, MOST_GRADIENT = 1e6, 1e30, 1e36
 STEPS = Array((), (torch.float64, torch.float32), least=1, most=MOST_COUNT)
-OPTIONAL = ("best", "optimizer")  # before the first epoch, or without held-out rows; before the first step
+OPTIONAL = ("first", "best", "optimizer")  # before the first step or epoch, or without held-out rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,6 +56,8 @@ class RunState:
         That the run has taken so far.
     sums : Tensor of shape (2,)
         Of losses and of rows, in this epoch.
+    first : Tensor of shape (2,), optional
+        The loss before the first step, and a size of its kind.
     history : dict of lists
         One entry an epoch.
     frame : Tensor of shape (m, F)
@@ -71,6 +73,7 @@ class RunState:
     stale: int
     seconds: float
     sums: Tensor
+    first: Tensor | None
     history: dict[str, list[float]]
     frame: Tensor
     rest: Tensor
@@ -130,6 +133,7 @@ def _layout(most_epochs: int, of_optimizer: Layout, dtype: torch.dtype) -> Layou
         "stale": Whole(0),
         "seconds": Number(least=0),
         "sums": Array(("two",), EXACT, least=0),
+        "first": Array(("two",), EXACT, finite=False),
         **{f"history.{name}": Array(("epochs",), EXACT, finite=False, empty=True) for name in HISTORY_NAMES},
         "frame": frame,
         "rest": rest,

@@ -104,7 +104,7 @@ def test_predict_proba(fitted, method):
 
 
 def test_unknown_probabilities_are_refused(fitted):
-    with pytest.raises(ValueError, match="not a valid probability conversion"):
+    with pytest.raises(ValueError, match="method must be 'linear', 'unify' or 'posterior', got 'something'"):
         fitted.predict_proba(TEST, method="something")
 
 
@@ -285,6 +285,7 @@ def test_history():
     ],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore:.* quadrics that were asked for count:UserWarning")
 def test_every_setting_reaches_the_fit(change):
     assert not np.allclose(trained_scores(), trained_scores(**change), rtol=1e-6)
 

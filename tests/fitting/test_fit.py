@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, spectral_quadrics, train
+from pyod_quadric import QuadricDetector, Quadrics, TrainingOptions, random_quadrics, spectral_quadrics, train
 from pyod_quadric.data.batches import RowBatches
 from pyod_quadric.data.rows import rows_of
 from pyod_quadric.fitting import preparation
@@ -186,7 +186,7 @@ def test_components_none_are_the_inputs_own():
 
 def test_so_many_quadrics_as_asked_for():
     assert len(fitted(sphere(), n_quadrics=3, score_function="mean_distance").model.quadrics) == 3
-    with pytest.raises(ValueError, match="n_quadrics must be from 1 to"):
+    with pytest.raises(ValueError, match=r"at most .* = 10, .* in k = 4 coordinates .* for 400 rows of 4 features; got 11"):
         fitted(sphere(), n_quadrics=11)
 
 
@@ -260,8 +260,36 @@ def test_given_quadrics_are_used():
     given = Quadrics(torch.eye(2)[None].double(), torch.zeros(1, 2).double(), torch.tensor([-1.0]).double())
     model = fitted(sphere(d=2), init=given, score_function="mean_distance").model
     assert torch.equal(model.quadrics.quadratic, given.quadratic)
-    with pytest.raises(ValueError, match="init must hold"):
+    with pytest.raises(ValueError, match=r"init holds quadrics in 2 coordinates, .* the 3 working .* n_components=2 would"):
         fitted(sphere(d=3), init=given)
+    with pytest.raises(ValueError, match="init holds 1 quadrics, but n_quadrics asks for 2"):
+        fitted(sphere(d=2), init=given, n_quadrics=2)
+
+
+def test_quadrics_that_were_asked_for_and_do_not_count_are_said():
+    """All that are asked for count, or it is said how many do; nobody has asked where the number is left open."""
+    cloud = np.random.default_rng(0).normal(size=(300, 4))
+    with pytest.warns(UserWarning, match="none of the 5 quadrics that were asked for count in the score"):
+        assert fitted(cloud, n_quadrics=5).model.quadrics is None
+    mixed = np.c_[sphere(d=2), np.random.default_rng(1).normal(size=(400, 6))]
+    with pytest.warns(UserWarning, match=r"\d+ of the 30 quadrics that were asked for count") as warned:
+        n_kept = len(fitted(mixed, n_quadrics=30).model.quadrics)
+    assert str(warned[0].message).startswith(f"{n_kept} of the 30")
+    assert 0 < n_kept < 30
+    given = random_quadrics(2, 4, torch.Generator().manual_seed(0), torch.float64)
+    with pytest.warns(UserWarning, match="none of the 2 quadrics"):
+        fitted(cloud, init=given)
+    fitted(cloud)
+    assert len(fitted(cloud, n_quadrics=5, score_function="mean_distance").model.quadrics) == 5
+    assert len(fitted(sphere(d=4), n_quadrics=1).model.quadrics) == 1
+
+
+def test_too_many_quadrics_are_refused_in_terms_of_the_rows():
+    rows = np.random.default_rng(0).normal(size=(200, 64))
+    with pytest.raises(ValueError, match=r"in k = 9 .* for 200 rows of 64 features; got 46: .* n_components to 10"):
+        fitted(rows, n_quadrics=46)
+    with pytest.raises(ValueError, match="got 3000: ask for fewer"):
+        fitted(rows, n_quadrics=3000)
 
 
 def test_contributions_share_a_quadrics_distance_by_its_gradient():

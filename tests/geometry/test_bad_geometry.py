@@ -135,3 +135,10 @@ CLOUD = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
 def test_spectral_fit_refuses(points, m, inner_product, message):
     with pytest.raises(ValueError, match=message):
         spectral_fit(points, m, inner_product=inner_product)
+
+
+def test_arrays_are_no_tensors():
+    with pytest.raises(TypeError, match=r"points must be a tensor, such as torch.as_tensor\(points\), got ndarray"):
+        spectral_fit(CLOUD.numpy(), 1)
+    with pytest.raises(TypeError, match="points must be a tensor, such as"):
+        spectral_fit(CLOUD, 1).values(CLOUD.numpy())

@@ -52,6 +52,7 @@ def fitted_detectors(draw):
         return fit(rows), test
 
 
+@pytest.mark.filterwarnings("ignore:.* quadrics that were asked for count:UserWarning")
 @n_examples(20)
 @given(fitted_detectors())
 def test_everything_comes_back_bit_for_bit(drawn):
@@ -88,6 +89,7 @@ def test_rows_in_another_order_in_memory_come_back_alike():
     np.testing.assert_array_equal(again.decision_function(rows), fitted.decision_function(rows))
 
 
+@pytest.mark.filterwarnings("ignore:.* quadrics that were asked for count:UserWarning")
 def test_given_quadrics_come_back():
     start = random_quadrics(2, 3, torch.Generator().manual_seed(0), torch.float64)
     fitted = QuadricDetector(init=start, n_components=None, epoch_num=1).fit(X)

@@ -50,6 +50,7 @@ def assert_same(found, expected):
 
 
 def state(fitted):
+    """Return all that two detectors have in common if they are the same: not the rows, nor the seconds that a fit took."""
     return {name: value for name, value in vars(fitted).items() if name not in ("_rows", "timings_")}
 
 

@@ -183,6 +183,31 @@ def test_divergence_is_an_error_that_says_what_to_change(changes, checkpoint_ste
     assert not path.exists() or torch.isfinite(read_checkpoint(path)["frame"]).all()
 
 
+@pytest.mark.parametrize("optimizer_name", ["sgd", "adam"])
+@pytest.mark.parametrize("lr", [10.0, 1e3])
+def test_divergence_is_noticed_while_numbers_are_finite(lr, optimizer_name):
+    """In float64 a frame can be 1e52 times too large; what it was before, and what to do, is said in the user's terms."""
+    message = rf"the mean loss is .* was .* before the first step; .* error is .* below 1. Use a smaller lr than {lr:g}"
+    with pytest.raises(FloatingPointError, match=message):
+        train(torus(), start(), options(lr=lr, epoch_num=6, optimizer_name=optimizer_name))
+
+
+def test_harm_is_said():
+    """Steps that are too large, but do not diverge, end farther from the rows than the start was."""
+    with pytest.warns(UserWarning, match="far larger loss than before its first step: use a smaller lr than 1000"):
+        train(torus(), circles(), options(lr=1e3, constraint="stiefel", epoch_num=3))
+    trained = train(torus(), circles(), options(lr=1e-4, constraint="stiefel", epoch_num=3))  # a perfect start allows for steps
+    assert trained.history["loss"][-1] < 0.05
+
+
+def test_a_resumed_run_knows_its_first_loss(tmp_path):
+    kept = {"checkpoint": tmp_path / "run.ckpt", "lr": 1e-4}
+    train(torus(), start(), options(epoch_num=3, **kept))
+    state = read_checkpoint(tmp_path / "run.ckpt")
+    loss = float(state["first"][0])
+    assert loss == pytest.approx(state["history"]["loss"][0], rel=0.3)
+
+
 def test_first_order_divergence_names_its_cause():
     with pytest.raises(FloatingPointError, match="infinite where a gradient vanishes"):
         train(torch.zeros(5, 4, dtype=torch.float64), circles(), options(distance="first_order"))
@@ -365,6 +390,12 @@ def test_options_refuse(changes, message):
 
 
 def test_training_refuses():
+    with pytest.raises(TypeError, match="start must be Quadrics, such as random_quadrics"):
+        train(torus(), torus())
+    with pytest.raises(TypeError, match=r"options must be TrainingOptions\(...\), or None, got dict"):
+        train(torus(), start(), {"lr": 0.1})
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator, such as .* got 0"):
+        random_quadrics(1, 2, 0)
     with pytest.raises(ValueError, match=r"from 1 to d \(d \+ 1\) / 2 = 3 for d = 2 features"):
         random_quadrics(4, 2, torch.Generator())
     with pytest.raises(ValueError, match="has no rows; at least 1 is needed"):
