@@ -108,8 +108,8 @@ class RunState:
         n_epochs = {len(numbers) for numbers in found.history.values()}
         if n_epochs != {found.epoch} or found.stale > found.epoch:
             raise ValueError(f"its history is of {sorted(n_epochs)} epochs, but {found.epoch} are over")
-        if of_optimizer and not found.optimizer and (found.epoch or found.batch):
-            raise ValueError("it lacks the state of the optimiser")
+        if (found.epoch or found.batch) and (found.first is None or (of_optimizer and not found.optimizer)):
+            raise ValueError("it lacks the loss before the first step, or the state of the optimiser")
         return found
 
 
@@ -133,7 +133,7 @@ def _layout(most_epochs: int, of_optimizer: Layout, dtype: torch.dtype) -> Layou
         "stale": Whole(0),
         "seconds": Number(least=0),
         "sums": Array(("two",), EXACT, least=0),
-        "first": Array(("two",), EXACT, finite=False),
+        "first": Array(("two",), EXACT, least=0),
         **{f"history.{name}": Array(("epochs",), EXACT, finite=False, empty=True) for name in HISTORY_NAMES},
         "frame": frame,
         "rest": rest,
