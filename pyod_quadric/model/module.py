@@ -184,7 +184,8 @@ def exported(module: ScoreModule, dtype: torch.dtype = torch.float32) -> torch.e
     """Return the graph of a module for any number of rows of a type."""
     device = next((buffer.device for buffer in module.buffers()), None)
     rows = torch.zeros(2, module.n_features, dtype=dtype, device=device)
-    return torch.export.export(module, (rows,), dynamic_shapes=({0: torch.export.Dim("n")},), strict=False)
+    n_rows = torch.export.Dim("n", max=2**62)  # torch 2.6 asks for a bound
+    return torch.export.export(module, (rows,), dynamic_shapes=({0: n_rows},), strict=False)
 
 
 def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype = torch.float32) -> bytes:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-# Groups that were left. Until torch 2.8 a group that is freed waits for its threads and holds Python's lock. A thread that
+# Groups that were left. Until torch 2.8 a group that is freed waits for its threads while it holds Python's lock. A thread that
 # frees a tensor at that moment wants the lock, too, and both wait for ever. What is kept is not freed.
 _LEFT: list[dist.ProcessGroup | None] = []
 
