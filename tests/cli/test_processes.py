@@ -30,13 +30,13 @@ def model(tmp_path_factory):
 
 def start(*arguments, **streams):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    # Processes that a shell starts in the background ignore Ctrl-C, and so would their children.
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=hear_control_c, **pipes)
+    # Processes that a shell starts in the background ignore Ctrl-C, those of nohup SIGHUP, and so would their children.
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=hear_signals, **pipes)
 
 
-def hear_control_c():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
+def hear_signals():
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def test_the_installed_command_is_this_one():
@@ -143,6 +143,7 @@ def test_signals_that_are_ignored_stay_so():
     before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         end_by_signals()
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         assert callable(signal.getsignal(signal.SIGTERM))

@@ -7,8 +7,8 @@ import torch
 from matplotlib.collections import LineCollection
 from mpl_toolkits.mplot3d.art3d import Line3DCollection, Poly3DCollection
 
-from pyod_quadric import QuadricDetector, Quadrics, second_order_distance
-from pyod_quadric.plotting import plot_distances, plot_history, plot_quadrics, plot_scores
+from pyod_quadric import QuadricDetector, Quadrics, compare_constraints, second_order_distance
+from pyod_quadric.plotting import plot_comparison, plot_distances, plot_history, plot_quadrics, plot_scores
 
 
 @pytest.fixture(autouse=True)
@@ -222,3 +222,19 @@ def test_each_draws_on_the_given_axes(flat, space):
     in_space = figure.add_subplot(2, 3, 5, projection="3d")
     assert plot_quadrics(space.model_, ax=in_space, n_cells=6) is in_space
     assert plt.get_fignums() == [figure.number]  # and opens no other figure
+
+
+@pytest.mark.parametrize("labels", [None, LABELS])
+def test_a_comparison_shows_its_detectors_and_its_runs(labels):
+    found = compare_constraints(FLAT, labels, n_quadrics=1, epoch_num=2, learning_rates=[0.01])
+    detectors, losses, errors, scores = plot_comparison(found).axes
+    expected = [found.correlation(name) for name in found.detectors] if labels is None else list(found.roc_auc.values())
+    assert [bar.get_width() for bar in detectors.patches] == expected
+    shown = [label.get_text().replace("\n", " ") for label in detectors.get_yticklabels()]
+    assert shown == [detector.words for detector in found.detectors.values()]
+    for line, run in zip(losses.get_lines(), found.runs.values(), strict=True):
+        assert line.get_ydata().tolist() == run.losses
+    for line, run in zip(errors.get_lines(), found.runs.values(), strict=True):
+        assert line.get_ydata().tolist() == run.errors[1:]
+    np.testing.assert_array_equal(scores.get_lines()[0].get_xdata(), found.scores["penalty"])
+    np.testing.assert_array_equal(scores.get_lines()[0].get_ydata(), found.scores["stiefel"])

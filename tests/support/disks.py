@@ -1,12 +1,13 @@
 """Disks that take no more."""
 
-import resource
 from contextlib import contextmanager
 
 
 @contextmanager
 def limited_size(path, n_bytes=1000):
     """Let files grow to so many bytes only: some of the content is written, and then no more."""
+    import resource  # which POSIX has
+
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
