@@ -231,7 +231,7 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be from 1 to"),
+        ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be at most k (k + 1) / 2 = 6"),
         ("fit few.npz -o x", "at least 3 rows are needed, got 2"),
         ("fit rows.npy -o x --device nonsense", "device must be"),
         ("fit rows.npy -o x --epoch-num 1 --patience 2", "patience watches the held-out loss"),
