@@ -405,7 +405,10 @@ def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
 def checked_shape(shape: tuple[int, ...], origin: str | None = None) -> tuple[int, int]:
     """Return a shape that is one of rows, or raise a ValueError."""
     if len(shape) != 2 or shape[1] == 0:
-        raise ValueError(f"{origin or 'the array'} must hold rows of shape (n, d) with d at least 1, got {tuple(shape)}")
+        remedy = "; one row is X[None], one feature X[:, None]" if len(shape) == 1 and origin is None else ""
+        raise ValueError(
+            f"{origin or 'the array'} must hold rows of shape (n, d) with d at least 1, got {tuple(shape)}{remedy}"
+        )
     return int(shape[0]), int(shape[1])
 
 

@@ -293,6 +293,8 @@ def half_gradient_buffer(n_vectors: int, points: Tensor, *parts: Tensor) -> Tens
 
 
 def _check_form(quadratic: Tensor, linear: Tensor, constant: Tensor) -> None:
+    if not all(isinstance(part, Tensor) for part in (quadratic, linear, constant)):
+        raise TypeError("quadrics are made of tensors, such as torch.as_tensor makes of arrays")
     if linear.ndim != 2 or 0 in linear.shape:
         raise ValueError(f"linear must have shape (m, d) with m quadrics and d features, both >= 1, got {tuple(linear.shape)}")
     m, d = linear.shape

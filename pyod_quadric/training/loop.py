@@ -41,7 +41,7 @@ CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked f
 # of quadrics as far from the rows as the origin is, so that a perfect start allows for steps.
 MOST_ERROR, MOST_LOSS = 10.0, 1000.0
 # And it has done harm where it ends so many times above the loss before the first step, and by a share of the other.
-HARM, LEAST_HARM = 2.0, 0.05
+HARM, LEAST_HARM = 2.0, 0.2
 DEGREES = {"second_order": 1, "first_order": 1, "algebraic": 2, "squared_algebraic": 4}  # in the size of the rows
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 

@@ -281,7 +281,7 @@ def test_wrong_usage_that_the_parser_sees(folder, monkeypatch, capsys, command):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be from 1 to"),
+        ("fit rows.npy -o x --n-quadrics 100 --score-function mean_distance", "n_quadrics must be at most k (k + 1) / 2 = 6"),
         ("fit late.csv -o x", "late.csv holds no numbers in b ('many'); leave such columns out by --drop b"),
         ("score model late.csv -o x.csv", "late.csv holds no numbers in b ('many'); leave such columns out by --drop b"),
         ("fit late.jsonl -o x", "Column(/b) changed from number to string in row 60000; leave such columns out by --drop"),

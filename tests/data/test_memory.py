@@ -183,7 +183,11 @@ BAD = {
     "torch sparse": (lambda: torch.from_numpy(X).to_sparse(), TypeError, "sparse: reduce them .* TruncatedSVD"),
     "meta": (lambda: torch.from_numpy(X).to("meta"), ValueError, "on the meta device, .* no values"),
     "complex tensor": (lambda: torch.ones(5, 2) * 1j, ValueError, "must hold real numbers, got torch.complex64"),
-    "one-dimensional tensor": (lambda: torch.ones(5), ValueError, r"rows of shape \(n, d\) .* got \(5,\)"),
+    "one-dimensional tensor": (
+        lambda: torch.ones(5),
+        ValueError,
+        r"rows of shape .* got \(5,\); one row is X\[None\]",
+    ),
     "missing row": (lambda: [*X[:3].tolist(), None], ValueError, r"row 3 holds NaN .* finite_rows\(\.\.\.\), or impute"),
     "masked entry": (lambda: np.ma.masked_array(X, mask=X[5, 2] == X), ValueError, "row 5 holds NaN"),
     "text column": (lambda: FRAME.assign(c="text", d="more"), ValueError, r"not so c \(text\), d \(text\); leave these out"),

@@ -104,6 +104,7 @@ def test_sources_give_the_rows_of_the_array(make, tmp_path):
     check()
 
 
+@pytest.mark.filterwarnings("ignore:.* quadrics that were asked for count:UserWarning")
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("settings", [{}, {"epoch_num": 2, "n_quadrics": 3, "batch_size": 16}], ids=["closed", "trained"])
 def test_a_fit_to_a_source_is_that_to_the_array(make, settings, tmp_path):

@@ -142,3 +142,5 @@ def test_arrays_are_no_tensors():
         spectral_fit(CLOUD.numpy(), 1)
     with pytest.raises(TypeError, match="points must be a tensor, such as"):
         spectral_fit(CLOUD, 1).values(CLOUD.numpy())
+    with pytest.raises(TypeError, match="quadrics are made of tensors"):
+        Quadrics(torch.eye(2)[None].numpy(), torch.zeros(1, 2), torch.zeros(1))

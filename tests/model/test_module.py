@@ -24,6 +24,8 @@ from tests.support.elsewhere import DEVICE, Elsewhere
 from tests.support.profiles import n_examples
 from tests.support.runs import global_states
 
+# What is asked for of a circle are more quadrics than it has.
+pytestmark = pytest.mark.filterwarnings("ignore:.* quadrics that were asked for count:UserWarning")
 # torch copies its own trees in a way that it warns of.
 torch_warns = pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
 SCORES = ("combined", "quadrics", "linear", "mean_distance")
