@@ -173,23 +173,28 @@ def test_a_row_deep_in_a_file_that_is_not_finite_is_named(tmp_path):
         QuadricDetector().fit(tmp_path / "rows.npy")
 
 
-def test_no_more_of_a_file_is_mapped_than_is_read(tmp_path, monkeypatch):
-    """A process may be allowed less than the whole file."""
-    mapped, shapes = np.memmap, []
+def test_no_more_of_a_file_is_read_than_is_needed(tmp_path, monkeypatch):
+    """Not what is between rows that are far apart, nor more than a window at once."""
+    fill, sizes = NpyFile._fill, []
 
-    def recorded(path, dtype, mode, offset, shape):
-        shapes.append(shape)
-        return mapped(path, dtype, mode, offset, shape)
+    def recorded(self, file, first, numbers):
+        sizes.append(numbers.size // 4)
+        fill(self, file, first, numbers)
 
-    monkeypatch.setattr(np, "memmap", recorded)
-    source = NpyFile(make_npy(tmp_path))
-    assert shapes == []
+    monkeypatch.setattr(NpyFile, "_fill", recorded)
+    path = make_npy(tmp_path)
+    source = NpyFile(path)
+    assert sizes == []
     np.testing.assert_array_equal(source[3:5], DATA[3:5])
     np.testing.assert_array_equal(source[np.array([9, 7])], DATA[[9, 7]])
-    assert shapes == [(2, 4), (3, 4)]
+    assert sizes == [2, 3]
     monkeypatch.setattr(disk, "WINDOW_BYTES", 10 * 4 * 4)  # ten rows
-    np.testing.assert_array_equal(source[np.array([59, 0, 7, 51])], DATA[[59, 0, 7, 51]])
-    assert shapes[2:] == [(8, 4), (9, 4)]
+    monkeypatch.setattr(disk, "GAP_BYTES", 5 * 4 * 4)
+    source = NpyFile(path)
+    np.testing.assert_array_equal(source[np.array([59, 0, 7, 51, 55])], DATA[[59, 0, 7, 51, 55]])
+    assert sizes[2:] == [1, 1, 9]
+    np.testing.assert_array_equal(source[:], DATA)
+    assert sizes[5:] == [10] * 6
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i2", "longdouble", "bool", "float16", "uint32"])
