@@ -146,7 +146,9 @@ def _checked_array(name: str, tensor: Any, array: Array, sizes: dict[str, int]) 
         sizes.setdefault(dimension, size) == size for dimension, size in zip(array.dimensions, tensor.shape, strict=True)
     )
     if not agree or tensor.dtype not in array.dtypes or (tensor.numel() == 0 and not array.empty):
-        raise ValueError(f"{name} of the file does not fit the others: it is {tensor.dtype} of shape {tuple(tensor.shape)}")
+        raise ValueError(
+            f"{name} of the file does not fit its other tensors: it is {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
     if tensor.numel() and array.finite:
         least, most = float(tensor.min()), float(tensor.max())
         sound = math.isfinite(least) and math.isfinite(most) and max(-least, most) >= array.largest

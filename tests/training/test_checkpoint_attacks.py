@@ -66,7 +66,7 @@ def test_what_was_not_changed_goes_on_bit_for_bit(sound, name):
         ({"frame": torch.full((2, 10), torch.nan, dtype=torch.float64)}, "frame of the file has numbers"),
         ({"frame": torch.eye(3, 10, dtype=torch.float64)}, "frame of the file does not fit"),
         ({"frame": torch.eye(2, 9, dtype=torch.float64)}, "frame of the file does not fit"),
-        ({"frame": torch.eye(2, 10)}, "frame of the file does not fit the others: it is torch.float32"),
+        ({"frame": torch.eye(2, 10)}, "frame of the file does not fit its other tensors: it is torch.float32"),
         ({"frame": [[1.0] * 10] * 2}, "frame of the file must be a tensor, got list"),
         ({"rest": torch.full((2, 5), 1e60, dtype=torch.float64)}, "rest of the file has numbers"),
         ({"best.frame": torch.full((2, 10), 1e30, dtype=torch.float64)}, "best.frame of the file has numbers"),
