@@ -174,25 +174,6 @@ def test_a_row_deep_in_a_file_that_is_not_finite_is_named(tmp_path):
         QuadricDetector().fit(tmp_path / "rows.npy")
 
 
-<<<<<<< HEAD
-def test_little_more_of_a_file_is_read_than_is_wanted(tmp_path, monkeypatch):
-    """A process may be allowed less memory than the whole file."""
-    fill, sizes = NpyFile._fill, []
-
-    def recorded(self, file, first, numbers):
-        sizes.append(numbers.size)
-        return fill(self, file, first, numbers)
-
-    monkeypatch.setattr(NpyFile, "_fill", recorded)
-    source = NpyFile(make_npy(tmp_path))
-    assert sizes == []
-    np.testing.assert_array_equal(source[3:5], DATA[3:5])
-    np.testing.assert_array_equal(source[np.array([9, 7])], DATA[[9, 7]])
-    assert sizes == [2 * 4, 3 * 4]
-    monkeypatch.setattr(disk, "WINDOW_BYTES", 10 * 4 * 4)  # ten rows
-    np.testing.assert_array_equal(NpyFile(make_npy(tmp_path))[np.array([59, 0, 7, 51])], DATA[[59, 0, 7, 51]])
-    assert sizes[2:] == [8 * 4, 9 * 4]
-=======
 def test_no_more_of_a_file_is_read_than_is_needed(tmp_path, monkeypatch):
     """Not what is between rows that are far apart, nor more than a window at once."""
     fill, sizes = NpyFile._fill, []
@@ -215,7 +196,6 @@ def test_no_more_of_a_file_is_read_than_is_needed(tmp_path, monkeypatch):
     assert sizes[2:] == [1, 1, 9]
     np.testing.assert_array_equal(source[:], DATA)
     assert sizes[5:] == [10] * 6
->>>>>>> files
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i2", "longdouble", "bool", "float16", "uint32"])
