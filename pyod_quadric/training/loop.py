@@ -255,7 +255,7 @@ class _Run:
     def _check_divergence(self) -> None:
         error = float(self.constraint.error())
         loss = float(self.sums[0] / self.sums[1]) if self.sums[1] else 0.0  # of this epoch, if it has begun
-        before, size = (0.0, math.inf) if self.first is None else self.first.tolist()
+        before, size = (0.0, math.inf) if self.first is None else map(float, self.first)
         is_finite = math.isfinite(loss) and math.isfinite(error) and bool(self.constraint.rest.isfinite().all())
         if is_finite and error <= MOST_ERROR * len(self.constraint.frame) and loss <= MOST_LOSS * (before + size):
             return
@@ -275,7 +275,7 @@ class _Run:
         """Warn if the quadrics are farther from the rows than before the first step, which too large steps do."""
         if self.first is None or not self.history["loss"]:
             return
-        before, size = self.first.tolist()
+        before, size = map(float, self.first)
         if self.history["loss"][-1] > HARM * before + LEAST_HARM * size:
             warnings.warn(  # without the figures, so that the trainings of folds say it once
                 f"training has ended with a far larger loss than before its first step: use a smaller lr than "

@@ -114,6 +114,7 @@ def test_round_trips_keep_everything(settings, round_trip):
     assert other.get_params() == detector.get_params()
 
 
+@pytest.mark.filterwarnings("ignore:.*quadrics that were asked for")
 @pytest.mark.parametrize("round_trip", [ROUND_TRIPS["pickle"], ROUND_TRIPS["skops"]], ids=["pickle", "skops"])
 def test_round_trips_keep_streams_groups_names_and_given_quadrics(round_trip):
     start = random_quadrics(2, 3, torch.Generator().manual_seed(0), torch.float64)
@@ -149,6 +150,7 @@ def test_other_processes_score_the_same(fitted):
     np.testing.assert_allclose(scores, fitted.decision_function(TEST), rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*quadrics that were asked for")
 def test_clones_are_unfitted_and_keep_given_quadrics():
     start = random_quadrics(2, 3, torch.Generator().manual_seed(0), torch.float64)
     detector = QuadricDetector(init=start, n_components=None).fit(X)

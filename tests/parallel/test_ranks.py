@@ -74,6 +74,7 @@ def test_rows_that_the_processes_do_not_share_are_refused(both, function):
     assert "several processes cannot share a loader" in both[0][f"{function}: loader"]
 
 
+@pytest.mark.filterwarnings("ignore:.*quadrics that were asked for")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_two_processes_fit_what_one_does(both, name):
     alone = QuadricDetector(**SETTINGS[name]).fit(data_of(name))
