@@ -121,6 +121,8 @@ def _is_elsewhere(source: Any) -> bool:
     """Return whether an array is on a device of its own, or known to DLPack alone."""
     if not hasattr(source, "__dlpack__") or not hasattr(source, "__dlpack_device__"):
         return False
+    if hasattr(source, "__arrow_c_array__"):  # older Arrow cannot say where lists are
+        return False
     return not hasattr(source, "__array__") or int(source.__dlpack_device__()[0]) != ON_CPU
 
 

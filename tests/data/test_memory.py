@@ -134,7 +134,9 @@ def test_columns_of_lists_are_their_rows(n, d, missing, data):
     if all(row is None for row in lists):
         return
     arrays = [None if row is None else np.array(row) for row in lists]
-    columns = [lists, arrays, pandas.Series(lists), polars.Series(lists), pyarrow.array(lists)]
+    columns = [lists, arrays, pandas.Series(lists), pyarrow.array(lists)]
+    if np.asarray(polars.Series([None, [0.0]]))[0] is None:  # old ones make an empty list of what is missing
+        columns.append(polars.Series(lists))
     for column in [*columns, [None if row is None else torch.tensor(row, dtype=torch.float64) for row in lists]]:
         np.testing.assert_array_equal(in_memory(column), expected)
 
