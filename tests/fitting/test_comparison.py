@@ -91,6 +91,17 @@ def test_runs_and_detectors_see_rows_alike():
     assert found.runs["stiefel"].losses[0] == pytest.approx(expected.runs["stiefel"].losses[0], rel=0.2)
 
 
+def test_rows_are_normalised_where_the_detector_does_so():
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(400, 32)) + 1
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    some, others = (directions * np.exp(0.2 * rng.normal(size=(400, 1))) for _ in range(2))  # of other lengths
+    assert QuadricDetector(score_function="linear").fit(some).model_.normalize
+    options = {"n_quadrics": 2, "epoch_num": 1, "learning_rates": [0.01]}
+    found, expected = (compare_constraints(rows, **options).runs["stiefel"] for rows in (some, others))
+    assert found.losses == pytest.approx(expected.losses, rel=1e-6)
+
+
 def test_what_is_odd_about_rows_is_said_once():
     rng = np.random.default_rng(0)
     people = rng.normal(size=(100, 50)).repeat(4, axis=0) + 0.2 * rng.normal(size=(400, 50))
