@@ -56,8 +56,8 @@ def draw(epoch_num: int = 40, n_cells: int = 24) -> Figure:
         training_options={"validation_fraction": 0.2},
     ).fit(ball)
     figure, axes = plt.subplot_mosaic(
-        [["curves", "surfaces", "surfaces", "scores"], ["distances", "features", "training", "spectrum"]],
-        figsize=(18, 9.5),
+        [["curves", "surfaces"], ["scores", "features"], ["distances", "distances"], ["training", "spectrum"]],
+        figsize=(11, 17),  # so that it can be read in a column of text
         layout="constrained",
         per_subplot_kw={"surfaces": {"projection": "3d"}},
     )
