@@ -197,7 +197,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
     timings_ : dict of str
         The seconds of each stage of the latest fit, such as "row weights", "closed form", "training" and "held-out scores", in
-        the order in which they began to end. They are not in the files of :meth:`save`, so that the same fit gives the same
+        order. They are not in the files of :meth:`save`, so that the same fit gives the same
         file; after :meth:`load` there are none.
     model_ : pyod_quadric.model.Model
         Everything that a score needs.
