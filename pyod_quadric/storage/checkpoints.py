@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from pyod_quadric.storage.atomic import write_atomically
-from pyod_quadric.storage.container import Format, check_container, encode, read_container
+from pyod_quadric.storage.container import Format, check_container, encoded_parts, read_container
 
 CHECKPOINT = Format("pyod-quadric checkpoint", "run", "a checkpoint of this program")
 
@@ -21,9 +21,9 @@ CHECKPOINT = Format("pyod-quadric checkpoint", "run", "a checkpoint of this prog
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint, of tensors and of what JSON knows, atomically, keeping the one before."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    content = encode({name: value for name, value in state.items() if name not in tensors}, tensors, CHECKPOINT)
+    content = encoded_parts({name: value for name, value in state.items() if name not in tensors}, tensors, CHECKPOINT)
     keep = _previous(path) if _is_sound(path) else None  # a damaged file must not take the place of a sound one
-    write_atomically(path, [content], keep=keep)
+    write_atomically(path, content, keep=keep)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:

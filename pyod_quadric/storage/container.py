@@ -70,15 +70,23 @@ def encode(document: Mapping[str, Any], tensors: dict[str, Tensor], kind: Format
     >>> document, tensors["ones"]
     ({'name': 'value'}, tensor([1., 1.]))
     """
+    return b"".join(encoded_parts(document, tensors, kind))
+
+
+def encoded_parts(document: Mapping[str, Any], tensors: dict[str, Tensor], kind: Format = DETECTOR) -> tuple[bytes, memoryview]:
+    """Return the same in two parts, so that large tensors are not copied once more."""
     metadata = {
         "format": kind.name,
         "format_version": str(kind.version),
         kind.key: json.dumps(document, allow_nan=False),
         "sha256": "0" * CHECKSUM_LENGTH,
     }
-    raw = _sorted_header(save_tensors(tensors, metadata))
-    _check_values(raw[8 : _header_end(raw[:8], len(raw), kind)])
-    return with_checksum(raw)
+    raw = memoryview(save_tensors(tensors, metadata))
+    end = 8 + int.from_bytes(raw[:8], "little")
+    header, numbers = _sorted_header(bytes(raw[8:end])), raw[end:]
+    _check_values(header[8 : _header_end(header[:8], len(header) + len(numbers), kind)])
+    place, checksum = _checksum(header, numbers)
+    return header[:place] + checksum + header[place + len(checksum) :], numbers
 
 
 def decode(raw: bytes, kind: Format = DETECTOR) -> Content:
@@ -138,16 +146,15 @@ def _tensors(raw: bytes, kind: Format) -> dict[str, Tensor]:
         raise ValueError(f"the tensors of the file cannot be read: {error}") from error
 
 
-def _sorted_header(raw: bytes) -> bytes:
-    """Return a safetensors file with its header in order, so that the same detector gives the same file."""
-    end = 8 + int.from_bytes(raw[:8], "little")
-    text = json.dumps(json.loads(raw[8:end]), sort_keys=True, separators=(",", ":")).encode()
+def _sorted_header(header: bytes) -> bytes:
+    """Return the beginning of a safetensors file with its header in order, so that the same detector gives the same file."""
+    text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the tensors are aligned, for those who map them into memory
-    return len(text).to_bytes(8, "little") + text + raw[end:]
+    return len(text).to_bytes(8, "little") + text
 
 
-def _checksum(raw: bytes) -> tuple[int, bytes]:
-    """Return the place of the checksum in the content of a file, and what should be there."""
+def _checksum(raw: bytes, rest: bytes | memoryview = b"") -> tuple[int, bytes]:
+    """Return the place of the checksum in the content of a file, which may be in two parts, and what should be there."""
     end = 8 + int.from_bytes(raw[:8], "little")
     place = raw.find(CHECKSUM_KEY, 0, end) + len(CHECKSUM_KEY)
     after = place + CHECKSUM_LENGTH
@@ -155,6 +162,7 @@ def _checksum(raw: bytes) -> tuple[int, bytes]:
         raise ValueError("the file is damaged: it has no checksum")
     digest = hashlib.sha256(raw[:place] + b"0" * CHECKSUM_LENGTH)
     digest.update(memoryview(raw)[after:])
+    digest.update(rest)
     return place, digest.hexdigest().encode()
 
 
