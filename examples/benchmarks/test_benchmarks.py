@@ -3,7 +3,9 @@
 
 import json
 import math
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -315,3 +317,27 @@ def test_classes(tmp_path, capsys):
     assert results.keys() == classes.METHODS.keys()
     assert results["classes, relative"][0] > 0.95
     assert "| one default for each class |" in capsys.readouterr().out
+
+
+TESTS_OF_ANOTHER = """
+import unittest
+from pyod.models.knn import KNN
+from pyod.models.mad import MAD
+class TestKNN(unittest.TestCase):
+    def setUp(self):
+        self.clf = KNN(n_neighbors=5, contamination=0.2).fit([[float(i), float(i * i % 7)] for i in range(30)])
+    def test_labels(self):
+        assert self.clf.labels_.sum() == 6 and type(self.clf).__bases__[0].__name__ == "QuadricDetector"
+        assert MAD.__module__ == "pyod.models.mad"
+    def test_parameters(self):
+        assert hasattr(self.clf, "tree_")
+"""
+
+
+def test_tests_of_pyod_are_run_on_our_class(tmp_path):
+    (tmp_path / "pyod" / "test").mkdir(parents=True)
+    (tmp_path / "pyod" / "test" / "test_another.py").write_text(TESTS_OF_ANOTHER)
+    command = [sys.executable, "-m", "examples.benchmarks.pyod_own_tests", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert "1 test files, 1 classes replaced: 1 passed, 1 failed" in done.stdout
+    assert "| attributes or methods of another detector | 1 | test_another.py |" in done.stdout
