@@ -25,9 +25,13 @@ def import_pyarrow(what: str) -> ModuleType:
 
 
 def index_names(schema: Any) -> set[str]:
-    """Return the names of columns that are the index of a pandas DataFrame."""
-    stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    return {name for name in stored.get("index_columns", []) if isinstance(name, str)}
+    """Return the names of columns that are the index of a pandas DataFrame, as far as its notes can be understood."""
+    try:
+        stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    except (ValueError, RecursionError):
+        return set()
+    found = stored.get("index_columns") if isinstance(stored, dict) else None
+    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
 
 
 def features_in(schema: Any, choice: Choice, wanted: list[str] | None, path: object) -> list[str]:

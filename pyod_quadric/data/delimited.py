@@ -59,7 +59,12 @@ class CsvFile(TextFile):
         self._describe(None, len(self._features), np.float64, names, self.origin)
 
     def _names_in(self, line: str) -> list[str]:
+        if "\r" in line.rstrip("\r\n"):
+            raise ValueError(f"{self.origin} ends its lines by carriage returns; change them to line feeds (tr '\\r' '\\n')")
         fields = next(csv.reader([line], delimiter=self._delimiter), [])
+        other = next((sign for sign in ";\t," if sign in line), None) if len(fields) == 1 and '"' not in line else None
+        if other is not None:
+            raise ValueError(f"{self.origin} has {other!r} between columns; {self._delimiter!r} was expected, as its name says")
         if not fields:
             raise ValueError(f"{self.origin} is empty: it has no line of column names")
         if self._header and _are_data(fields):
@@ -92,7 +97,8 @@ class CsvFile(TextFile):
         block_bytes = max(BLOCK_BYTES, BYTES_PER_COLUMN * len(self._all_names))
         return {
             "read_options": read(column_names=self._all_names, block_size=block_bytes, use_threads=False),
-            "parse_options": parse(delimiter=self._delimiter),
+            # In one column a line without anything is a row, whose number is missing.
+            "parse_options": parse(delimiter=self._delimiter, ignore_empty_lines=len(self._all_names) > 1),
             "convert_options": convert(include_columns=list(types), column_types=types),
         }
 

@@ -3,7 +3,8 @@
 import codecs
 import csv
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -41,7 +42,9 @@ def open_rows(paths: AnyPath | Sequence[AnyPath], choice: Choice | None = None, 
 
     Only the beginnings are read, but for ``.npz`` files. In several files columns with names are found by them: those of the
     first file decide, in whatever order the others have them. In a folder ``.npy`` and ``.parquet`` files count, or if there
-    are none, ``.csv`` and ``.tsv`` files, or if there are none of them either, ``.jsonl`` and ``.ndjson`` files.
+    are none, ``.csv`` and ``.tsv`` files, or if there are none of them either, ``.jsonl`` and ``.ndjson`` files. Partitions,
+    which are folders such as ``day=1``, belong to the folder that they are in; what their names say is no feature. Names that
+    begin with a dot or an underscore are those of other programs. Files without rows are left out, if others have some.
 
     Parameters
     ----------
@@ -63,10 +66,12 @@ def open_rows(paths: AnyPath | Sequence[AnyPath], choice: Choice | None = None, 
     """
     choice = choice or Choice()
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    files = [file for path in given for file in _files(Path(path))]
     parts: list[RowSource] = []
-    for file in (file for path in given for file in _files(Path(path))):
+    for file in [file for file in files if not (file.is_file() and file.stat().st_size == 0)] or files[:1]:
         first = next((part.names for part in parts if part.names is not None), None)
         parts.append(_open_file(file, choice, wanted if first is None else first, are_all=first is not None and not wanted))
+    parts = [part for part in parts if part.n_rows != 0] or parts[:1]
     return parts[0] if len(parts) == 1 else Shards(parts, origin=", ".join(map(str, given[:3])))
 
 
@@ -99,11 +104,33 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     for suffixes in FOLDER_SUFFIXES:
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in suffixes and file.is_file())
-        if files:
+        if files := list(_files_in(path, suffixes)):
+            _warn_of_other_folders(path, suffixes)
             return files
     known = [suffix for suffixes in FOLDER_SUFFIXES for suffix in suffixes]
     raise ValueError(f"the folder {path} holds no {', '.join(known[:-1])} or {known[-1]} files")
+
+
+def _files_in(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """Yield files of a folder and of its partitions that end with a suffix, in the order of their names."""
+    for path in _visible(folder):
+        if path.is_dir() and "=" in path.name:
+            yield from _files_in(path, suffixes)
+        elif path.suffix.lower() in suffixes and path.is_file():
+            yield path
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith((".", "_")))
+
+
+def _warn_of_other_folders(folder: Path, suffixes: tuple[str, ...]) -> None:
+    """Say which folders in a folder hold rows, too, that are left out."""
+    others = [path for path in _visible(folder) if path.is_dir() and "=" not in path.name]
+    left_out = [path.name for path in others if any(_files_in(path, suffixes))]
+    if left_out:
+        names = listed(left_out)
+        warnings.warn(f"rows in folders of {folder} are left out: {names}; name them, too, if they count", stacklevel=4)
 
 
 def read_labels(path: AnyPath) -> NDArray[Any]:
