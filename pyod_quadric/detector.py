@@ -35,6 +35,7 @@ from pyod_quadric.model.module import ScoreModule, onnx_bytes
 from pyod_quadric.model.pickled import from_plain, to_plain
 from pyod_quadric.model.saved import FittedState, from_content, to_bytes
 from pyod_quadric.parallel.devices import device_of
+from pyod_quadric.parallel.peers import together
 from pyod_quadric.parallel.ranks import on_first_rank, process_rank
 from pyod_quadric.parallel.threads import share_of_cores
 from pyod_quadric.parameters import (
@@ -336,7 +337,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> bool(detector.predict(others).mean() < 0.1)
         True
         """
-        with self._unless_it_fails(), share_of_cores(), self._reported() as timings:
+        with self._unless_it_fails(), together("fit"), share_of_cores(), self._reported() as timings:
             self.__dict__.pop("_stream", None)
             parameters = self._parameters()
             rows = self._validated(X, reset=True, least=LEAST_ROWS)
@@ -371,7 +372,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> len(detector.decision_scores_), detector.predict([[0.0, 0.0], [3.5, 3.5]])
         (200, array([1, 0]))
         """
-        with self._unless_it_fails(), share_of_cores(), self._reported() as timings:
+        with self._unless_it_fails(), together("partial_fit"), share_of_cores(), self._reported() as timings:
             if self._partial_fit(X, groups):
                 self.timings_ = timings
         return self

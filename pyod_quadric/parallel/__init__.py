@@ -4,6 +4,8 @@
     devices by name, and tensors on their way to them
 ``ranks``
     several processes that fit one model together
+``peers``
+    what becomes of a joint fit when one of them is missing, or fails
 ``group``
     the process group of a command that torchrun has started
 ``threads``

@@ -26,6 +26,7 @@ from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.model import HISTORY_NAMES
 from pyod_quadric.parallel.devices import moved, on_device
+from pyod_quadric.parallel.peers import together
 from pyod_quadric.parallel.ranks import from_first_rank, n_ranks, on_first_rank, process_rank, sum_over_ranks
 from pyod_quadric.parameters import TrainingOptions
 from pyod_quadric.progress import Count, count, is_reported, reported, stage
@@ -73,6 +74,7 @@ class Trained:
     history: dict[str, list[float]]
 
 
+@together("train")
 def train(
     data: Data,
     start: Quadrics,
