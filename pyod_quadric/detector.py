@@ -596,7 +596,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         feature_names : list of str, optional
             Names of the features shown; those of the DataFrame that was fitted, if there was one.
         file_name, file_type : str, optional
-            Where to save the figure, ``file_name.file_type`` (png by default).
+            Where to save the figure, ``file_name.file_type`` (png by default). It is closed then; otherwise it stays open, as
+            pyplot's figures do, so that notebooks show it.
         X : array-like of shape (n, d), optional
             The training rows; needed only after loading, since files do not hold them.
 

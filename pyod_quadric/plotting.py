@@ -60,7 +60,7 @@ def plot_contributions(
         One for each feature shown.
     title : str
     path : path, optional
-        Where to save the picture.
+        Where to save the picture; one that is saved is not shown.
     ax : matplotlib Axes, optional
     """
     shown = np.arange(len(contributions)) if columns is None else np.asarray(columns)
@@ -68,6 +68,7 @@ def plot_contributions(
         raise ValueError(
             f"feature_names must hold one name for each of the {len(shown)} features shown, got {len(feature_names)}"
         )
+    is_own = ax is None
     if ax is None:
         _, ax = plt.subplots(figsize=(min(14.0, max(6.4, 0.3 * len(shown))), 4.8), layout="constrained")
     places = np.arange(len(shown))
@@ -83,7 +84,10 @@ def plot_contributions(
     ax.set_ylim(top=1.4 * ax.dataLim.ymax)  # room for the legend
     ax.legend(loc="upper right")
     if path is not None:
-        ax.figure.figure.savefig(path)  # of a part of a figure, the whole
+        figure = ax.figure.figure  # of a part of a figure, the whole
+        figure.savefig(path)
+        if is_own:
+            plt.close(figure)  # or pyplot would keep it, and show it
     return ax
 
 

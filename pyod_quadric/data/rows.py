@@ -344,11 +344,11 @@ class LoaderRows(Rows):
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
-        if iter(loader) is loader:
+        self._loader = loader
+        if self._begun() is loader:
             raise ValueError("the rows are needed several times, but an iterator gives them once; give a loader or an array")
         if isinstance(getattr(loader, "sampler", None), RandomSampler):
             raise ValueError("rows are known by their place, but this loader shuffles them; set shuffle=False")
-        self._loader = loader
         self._beginning: str | None = None  # a hash of the first batch, by which every pass is compared with this one
         self.n_rows = 0
         self._first_pass()
@@ -356,7 +356,7 @@ class LoaderRows(Rows):
     @stage("reading")
     def _first_pass(self) -> None:
         n_batches = len(self._loader) if isinstance(self._loader, Sized) else None
-        for batch in counted(self._loader, n_batches, "batches"):
+        for batch in counted(self._begun(), n_batches, "batches"):
             with _in_batch(self.n_rows):
                 rows = rows_of(first_of(batch))
                 if self.n_rows == 0:
@@ -368,6 +368,11 @@ class LoaderRows(Rows):
             self.n_rows += rows.n_rows
         if not self.n_rows:
             raise ValueError("the loader has no rows")
+
+    def _begun(self) -> Iterator[Any]:
+        """Begin a pass. A DataLoader draws a seed for its workers then, from the generator that everyone shares."""
+        with torch.random.fork_rng(devices=[]):
+            return iter(self._loader)
 
     def read(self, index: Index) -> Tensor:
         """Return some rows, from one pass."""
@@ -386,7 +391,7 @@ class LoaderRows(Rows):
 
     def _batches(self) -> Iterator[Tensor]:
         start = 0
-        for batch in self._loader:
+        for batch in self._begun():
             with _in_batch(start):
                 rows = rows_of(first_of(batch)).read(slice(None))
             if start == 0 and digest([rows]) != self._beginning:

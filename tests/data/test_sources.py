@@ -14,6 +14,7 @@ from pyod_quadric.data.files import open_rows
 from pyod_quadric.data.rows import LoaderRows, rows_of
 from pyod_quadric.data.sources import ArraySource, Shards, Subset
 from tests.support.profiles import n_examples
+from tests.support.runs import global_states
 
 DATA = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 
@@ -256,6 +257,13 @@ def test_loaders_that_cannot_be_gone_through_again_in_order_are_refused():
 def test_loaders_that_shuffle_in_other_ways_are_noticed(shuffling):
     with pytest.raises(ValueError, match="began with other rows before; it must not shuffle"):
         QuadricDetector().fit(DataLoader(TensorDataset(torch.tensor(DATA)), **shuffling))
+
+
+def test_a_loader_draws_no_seed_from_the_global_generator():
+    loader = DataLoader(TensorDataset(torch.from_numpy(DATA)), batch_size=50)
+    before = global_states()
+    QuadricDetector(epoch_num=1).fit(loader).decision_function(loader)
+    assert global_states() == before
 
 
 def test_types_of_batches_are_joined():

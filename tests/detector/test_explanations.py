@@ -156,6 +156,7 @@ def test_explain_outlier_saves_files(fitted, tmp_path):
     assert (tmp_path / "row.png").read_bytes().startswith(b"\x89PNG")
     fitted.explain_outlier(0, file_name=str(tmp_path / "row"), file_type="svg")
     assert "<svg" in (tmp_path / "row.svg").read_text()
+    assert not plt.get_fignums()  # nobody waits for them
 
 
 @pytest.mark.usefixtures("closing")
