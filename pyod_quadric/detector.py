@@ -106,8 +106,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         with one scale.
     normalize : bool or "auto", default="auto"
         Whether to divide rows by their norm. "auto" normalises when there are at least 32 features, the norms carry less than
-        20 % of the variance, the mean carries more than 1 % of the mean squared norm, and the distance from the mean goes with
-        the norm (in ranks) far less once rows are normalised: around the origin, short rows seem normal otherwise. Set it to
+        20 % of the variance, the mean carries more than 1 % of the mean squared norm or rows lie near a sphere around the
+        origin, and the distance from the mean goes with the norm (in ranks) far less once rows are normalised: around the
+        origin, short rows seem normal otherwise. Set it to
         True for embeddings that are compared by cosines. A norm that is more than two deviations from the usual one then adds
         to the score.
     standardize : bool or "auto", default="auto"

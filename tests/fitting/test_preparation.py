@@ -46,17 +46,25 @@ def test_standardised_columns_may_have_any_unit():
     np.testing.assert_allclose(scores[0], scores[1], rtol=1e-6)
 
 
-def test_short_rows_are_abnormal_where_rows_are_directions():
+@pytest.mark.parametrize(("mean", "spread"), [(0.2, 0.1), (0.0, 0.03)])
+def test_short_rows_are_abnormal_where_rows_are_directions(mean, spread):
     """As of a network that makes short embeddings of what it does not know, around the origin."""
     rng = np.random.default_rng(0)
 
     def embeddings(n, length):
-        rows = 0.2 + rng.normal(size=(n, 64)) * np.linspace(0.5, 2, 64)
-        return length * rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.exp(0.1 * rng.normal(size=(n, 1)))
+        rows = mean + rng.normal(size=(n, 64)) * np.linspace(0.5, 2, 64)
+        return length * rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.exp(spread * rng.normal(size=(n, 1)))
 
     detector = QuadricDetector().fit(embeddings(1000, 1.0))
     assert detector.model_.normalize
     assert auc(detector, embeddings(300, 1.0), embeddings(300, 0.5)) > 0.9
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1.0, 1e100])
+def test_a_centred_cloud_has_no_origin(unit):
+    rows = np.random.default_rng(0).normal(size=(1000, 64)) * np.linspace(0.5, 2, 64)
+    assert not QuadricDetector().fit(unit * rows).model_.normalize
+    assert QuadricDetector().fit(unit * rows / np.linalg.norm(rows, axis=1, keepdims=True) ** 0.9).model_.normalize
 
 
 def test_what_happens_along_a_common_offset_counts():
