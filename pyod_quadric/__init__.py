@@ -31,6 +31,8 @@ The rooms, from the ground up; each imports only from those above it:
     the fitted score as a torch module
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
+``report``
+    a page about rows, to look at
 ``cluster``
     scores on many workers, each of which reads the model once
 ``adengine``

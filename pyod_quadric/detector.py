@@ -539,18 +539,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> [bool(detector.drift_test(batch).pvalue < 0.01) for batch in (same, shifted)]
         [False, True]
         """
-        check_is_fitted(self, "model_")
-        if (self.groups_ is None) != (groups is None):
-            raise ValueError(
-                "the batch has groups, but the fit has none; leave them out"
-                if self.groups_ is None
-                else "the fit has groups, so the batch needs them, too: give groups=..., a name for each row"
-            )
+        self._check_groups(groups)
+        return self.drift_of_scores(self.decision_function(X), groups=groups)
+
+    def drift_of_scores(self, scores: NDArray[np.float64], *, groups: ArrayLike | None = None) -> DriftResult:
+        """Return :meth:`drift_test`'s result for scores (m,) that :meth:`decision_function` has given."""
+        self._check_groups(groups)
         if groups is None or self.groups_ is None:
-            return drift_of(self.decision_function(X), self.decision_scores_)
-        p_values = self.predict_pvalue(X)
-        keys, training = group_keys(groups, len(p_values)), self.p_values_of(self.decision_scores_)
-        return drift_of(_group_means(p_values, keys), _group_means(training, self.groups_))
+            return drift_of(scores, self.decision_scores_)
+        keys, training = group_keys(groups, len(scores)), self.p_values_of(self.decision_scores_)
+        return drift_of(_group_means(self.p_values_of(scores), keys), _group_means(training, self.groups_))
 
     def quadric_distances(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the distances (n, m) of rows (n, d) to each of m quadrics, in working coordinates."""
@@ -852,6 +850,15 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         if state.stream is not None:
             detector._stream = state.stream
         return detector
+
+    def _check_groups(self, groups: ArrayLike | None) -> None:
+        check_is_fitted(self, "model_")
+        if (self.groups_ is None) != (groups is None):
+            raise ValueError(
+                "the batch has groups, but the fit has none; leave them out"
+                if self.groups_ is None
+                else "the fit has groups, so the batch needs them, too: give groups=..., a name for each row"
+            )
 
     def _calibration(self) -> Calibration:
         """Return the table of p-values, made once for a fit, since sorting the training scores may cost more than a score."""

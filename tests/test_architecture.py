@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: what is in a room imports from its own room and from rooms that stand before it.
 ROOMS = [
     *("_version", "allowed", "parameters", "progress", "geometry", "parallel", "storage", "data", "model", "training"),
-    *("fitting", "similarity", "plotting", "export", "detector", "cluster", "adengine", "cli", "__main__"),
+    *("fitting", "similarity", "plotting", "export", "detector", "report", "cluster", "adengine", "cli", "__main__"),
 ]
 # Packages with a single door, or none but these.
 DOORS = {
@@ -33,6 +33,7 @@ DOORS = {
     "threadpoolctl": ["parallel"],
     "safetensors": ["storage"],
     "matplotlib": ["plotting"],
+    "plotly": ["report"],
 }
 
 
@@ -111,7 +112,7 @@ def test_packages_are_imported_when_they_are_needed():
         "import sys, pyod_quadric",
         "assert not {'torch', 'pyod', 'sklearn', 'scipy', 'numpy'} & set(sys.modules)",
         "detector = pyod_quadric.QuadricDetector().fit([[0.0, 1.0], [1.0, 0.5], [2.0, 2.0], [3.0, 1.0]])",
-        "assert not {'geoopt', 'dask', 'pyod_quadric.plotting', 'pyod_quadric.similarity'} & set(sys.modules)",
+        "assert not {'geoopt', 'dask', 'plotly', 'pyod_quadric.plotting', 'pyod_quadric.similarity'} & set(sys.modules)",
         "print(len(detector.decision_scores_))",
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
@@ -157,7 +158,7 @@ def test_every_import_is_a_declared_dependency():
     used = {name.partition(".")[0] for path in MODULES for name in imports(path)} - standard - {"pyod_quadric"}
     # Packages of extras need not be installed everywhere.
     names = {distribution for package in used for distribution in distributions.get(package, [])}
-    assert names <= {*declared(), *declared("plot"), *declared("tables"), *declared("cluster")}
+    assert names <= {*declared(), *declared("plot"), *declared("tables"), *declared("report"), *declared("cluster")}
 
 
 def test_oldest_pins_are_the_lower_bounds():
@@ -170,7 +171,7 @@ def test_oldest_pins_are_the_lower_bounds():
         assert [*pinned.split("."), "0"][: len(expected.split("."))] == expected.split("."), name
 
 
-@pytest.mark.parametrize("extra", ["", "plot", "tables", "ensemble", "onnx", "cluster", "text", "dev"])
+@pytest.mark.parametrize("extra", ["", "plot", "tables", "report", "ensemble", "onnx", "cluster", "text", "dev"])
 def test_newest_pins_fit_the_declared_range(extra):
     newest = pins("constraints.txt")
     for name, requirement in declared(extra).items():

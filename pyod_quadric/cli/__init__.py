@@ -10,6 +10,6 @@
     rows and models that commands read, and what becomes of NaN
 ``outputs``
     files that are whole or not there, notes and tables
-``fit``, ``score``, ``drift``, ``explain``, ``compare``, ``robustness``, ``info``
+``fit``, ``score``, ``drift``, ``explain``, ``report``, ``compare``, ``robustness``, ``info``
     the commands
 """

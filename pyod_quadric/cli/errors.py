@@ -1,4 +1,6 @@
-"""What ends a command."""
+"""What ends a command, and what is said about it."""
+
+from pyod_quadric.data.columns import printable as printable
 
 FAILED = 1  # the job: files, data, training
 USAGE = 2  # the command line itself, as argparse has it
@@ -50,18 +52,3 @@ def with_flags(message: str) -> str:
     for python, flag in FLAGS.items():
         message = message.replace(python, flag)
     return message
-
-
-def printable(text: str) -> str:
-    r"""Return a text of a stranger in one line that a terminal shows and does not obey.
-
-    Examples
-    --------
-    >>> print(printable("height\x1b[2J\n"))
-    height\x1b[2J\n
-    """
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
-
-
-def _escaped(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()

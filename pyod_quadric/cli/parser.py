@@ -23,7 +23,7 @@ exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted
 """
 INPUTS = ".npy, .npz, .csv, .tsv, .jsonl, .ndjson or .parquet"
 SCORE_ROWS = 4096  # at once
-MOST_ROWS = 100_000  # of a range to explain
+MOST_ROWS = 100_000  # of a range to explain, and to draw by default
 # Not typed: those that are options one by one, what partial_fit alone needs, and what --verbose and --quiet decide.
 NOT_TYPED = ("training_options", "window", "verbose")
 FLAT = {name: entry for name, entry in declarations(Parameters).items() if name not in NOT_TYPED}
@@ -120,6 +120,23 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_quiet(parser)
 
 
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model file")
+    _add_input(parser)
+    _add_groups(parser)
+    _add_output(parser, "the page, a .html file that needs no other file and no network", required=True)
+    parser.add_argument("--title", default="Outlier report", help="of the page (default: %(default)s)")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="outliers to explain (default: %(default)s)")
+    parser.add_argument(
+        "--points",
+        type=int,
+        default=MOST_ROWS,
+        metavar="N",
+        help="rows to draw and list at most, outliers first (default: %(default)s)",
+    )
+    _add_quiet(parser)
+
+
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     _add_input(parser)
     parser.add_argument("--labels", metavar="FILE", help="1 for outliers and 0 for others, for the ROC-AUC; no fit sees them")
@@ -164,6 +181,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "score": ("write outlier scores and labels of rows", _add_score),
     "drift": ("test whether a whole batch of rows is like the rows of the fit", _add_drift),
     "explain": ("write what each feature adds to the scores of given rows, or of the top outliers", _add_explain),
+    "report": ("write a page to look at: scores, a map of the rows, the top outliers, calibration, drift", _add_report),
     "compare": (
         "compare the default detector, its parts, and training with the penalty and on the Stiefel manifold",
         _add_compare,
@@ -191,7 +209,7 @@ def _add_input(
     group.add_argument(
         "--id-column",
         metavar="NAME",
-        help="the column that identifies rows, which is no feature; score and explain write it beside them; in .npz an array",
+        help="the column that identifies rows, which is no feature; results have it beside them; in .npz an array",
     )
     group.add_argument("--array", metavar="NAME", help="the rows in an .npz file; by default X, or the only array")
     group.add_argument("--no-header", action="store_true", help="the first line of a .csv file holds numbers, not names")

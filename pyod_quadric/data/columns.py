@@ -140,3 +140,18 @@ def listed(names: list[str], most: int = 20) -> str:
     'a, b, ... (3 in all)'
     """
     return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most])}, ... ({len(names)} in all)"
+
+
+def printable(text: str) -> str:
+    r"""Return a text of a stranger in one line that a terminal shows and does not obey.
+
+    Examples
+    --------
+    >>> print(printable("height\x1b[2J\n"))
+    height\x1b[2J\n
+    """
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape").decode()

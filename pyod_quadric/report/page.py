@@ -1,0 +1,224 @@
+"""From findings to one HTML file that needs nothing else: no network, no server, no second file.
+
+What strangers have written, such as names and ids, is shown and never run: it is escaped, and the page's policy runs the two
+scripts of known hashes and no others.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pyod_quadric._version import __version__
+from pyod_quadric.data.columns import printable
+from pyod_quadric.data.sources import Block
+from pyod_quadric.detector import QuadricDetector
+from pyod_quadric.model.blocks import BATCH_ROWS
+from pyod_quadric.report.findings import TINY, Findings, calibration, findings
+from pyod_quadric.report.plots import MOST_QUADRICS, plots, points_of
+from pyod_quadric.storage.atomic import write_atomically
+
+MOST_FEATURES, MOST_TEXT = 5, 100  # of a row, and signs of a name or an id
+QUADRICS = """<figure><div class="plot" id="quadrics" role="img" aria-label="Mean share of each quadric in the score"></div>
+<figcaption>{} of {} quadrics, by what they add to usual rows.</figcaption></figure>"""
+FEW_ROWS = 50  # too few to see drift
+DRIFT_LEVEL = 0.01
+
+
+def write_report(
+    detector: QuadricDetector,
+    X: ArrayLike,
+    path: str | PathLike[str],
+    *,
+    ids: Sequence[object] | None = None,
+    groups: ArrayLike | None = None,
+    title: str = "Outlier report",
+    top: int = 20,
+    points: int = 100_000,
+) -> None:
+    """Write a page about rows: scores, a map, the top outliers, what the score is made of, calibration, drift.
+
+    It needs plotly, which the ``report`` extra brings, and no network. The same rows give the same bytes.
+
+    Parameters
+    ----------
+    detector : QuadricDetector
+        A fitted one.
+    X : array-like of shape (n, d)
+        Anything that ``detector.decision_function`` takes.
+    path : path
+        A file that is there is replaced.
+    ids : sequence of shape (n,), optional
+        What identifies the rows.
+    groups : array-like of shape (n,), optional
+        Which group each row is of, for the test of drift, if the fit has groups.
+    title : str
+    top : int, default=20
+        How many outliers to explain.
+    points : int, default=100000
+        How many rows to draw at most: those with the highest scores above the threshold, up to half of them, and a random
+        sample of the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyod_quadric import QuadricDetector
+    >>> rows = np.random.default_rng(0).normal(size=(300, 3))
+    >>> detector = QuadricDetector().fit(rows)
+    >>> write_report(detector, rows, "report.html")  # doctest: +SKIP
+    """
+    library()  # raises, before any work is done, if it is missing
+    rows = detector._checked(X)
+    names = None if rows.names is None else list(rows.names)
+    known = None if ids is None else np.array([str(one) for one in ids])
+    if known is not None and len(known) != rows.n_rows:
+        raise ValueError(f"ids must hold one for each of {rows.n_rows} rows, got {len(known)}")
+
+    def blocks() -> Iterator[Block]:
+        start = 0
+        for part in rows.blocks(BATCH_ROWS):
+            places = np.arange(start, start + len(part))
+            yield Block(places, part.cpu().numpy(), np.ones(len(part), bool), None if known is None else known[places])
+            start += len(part)
+
+    found = findings(
+        detector, blocks(), names=names, groups=None if groups is None else lambda _: groups, top=top, points=points
+    )
+    write_atomically(Path(path), [page(found, title)])
+
+
+def library() -> str:
+    """Return the text of plotly.js."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ImportError("reports need plotly: pip install 'pyod-quadric[report]'") from error
+    return str(get_plotlyjs())
+
+
+def page(found: Findings, title: str, id_name: str = "id") -> bytes:
+    """Return the page."""
+    room = files("pyod_quadric.report")
+    scripts = {"library": library(), "script": room.joinpath("page.js").read_text("utf-8")}
+    known = [_short(one) for one in found.drawn["id"].tolist()] if "id" in found.drawn else None
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts.values()
+    )
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
+    data = {"plots": plots(found), "rows": points_of(found) | {"id_name": _short(id_name), "ids": known}}
+    # As JSON, and without signs that could end the script element.
+    written = re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(data, allow_nan=False))
+    texts = _texts(found, id_name) | {"title": _safe(title), "policy": policy, "data": written, **scripts}
+    template = room.joinpath("page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: texts[name[1]], template).encode()
+
+
+def _texts(found: Findings, id_name: str) -> dict[str, str]:
+    """Return what can be read without JavaScript, as HTML."""
+    detector, n, m = found.detector, len(found.scores), found.quadrics.shape[1]
+    threshold, training = float(detector.threshold_), detector.decision_scores_
+    n_above, n_drawn = int((found.scores > threshold).sum()), len(found.drawn["row"])
+    judged = "each scored by a model that had not seen it" if detector.n_folds is not None else "scored by the model itself"
+    summary = (
+        f"<p>{n:,} rows of {int(detector.n_features_in_)} features were scored by a detector that was fitted to"
+        f" {len(training):,} rows. <strong>{n_above:,} rows ({n_above / n:.2%}) are above the threshold"
+        f" {threshold:.5g}</strong>; of the rows of the fit, {judged}, {np.mean(training > threshold):.2%} are.</p>"
+    )
+    if found.n_dropped:
+        summary += f"<p>{found.n_dropped:,} further rows hold NaN or infinite entries and were left out.</p>"
+    drawn = f"All {n:,} rows are drawn and listed."
+    if n_drawn < n:
+        most = n_drawn // 2
+        certain = f"all {n_above:,} above the threshold" if n_above <= most else f"the {most:,} with the highest scores"
+        drawn = f"{n_drawn:,} of the {n:,} rows are drawn and listed: {certain}, and a random sample of the others."
+    held_out = f"The {len(training):,} rows of the fit were {judged}."
+    if detector.groups_ is not None:
+        held_out += " They came in groups, so that the range of the fourth column is too narrow if groups are few."
+    cutoffs = [
+        [f"{rate:.1%}", f"{cutoff:.5g}", f"{k:,}", f"{low:.2%} to {high:.2%}", f"{np.mean(found.scores > cutoff):.2%}"]
+        for rate, cutoff, k, low, high in calibration(training)
+    ]
+    header = [
+        "rate",
+        "score above",
+        "held-out rows as high",
+        "flags of new rows like them, in 9 of 10 fits",
+        "flags of rows here",
+    ]
+    parts = [[name, f"{usual:.1%}", f"{most:.1%}"] for name, (usual, most) in found.parts.items()]
+    return {
+        "summary": summary + f"<p>{_drift_words(found)}</p>",
+        "drawn": f"{drawn} On the map drag a box to come nearer, and click twice to go back; its lasso lists the rows inside.",
+        "or_id": " or id" if "id" in found.drawn else "",
+        "top": _top(found, id_name),
+        "parts": _table("Mean share in the score", ["part", "usual rows", f"the {len(found.top['row'])} top outliers"], parts),
+        "quadrics": QUADRICS.format(min(m, MOST_QUADRICS), m) if m else "<p>No quadric has a say.</p>",
+        "held_out": held_out,
+        "calibration": _table("Scores for false positive rates", header, cutoffs),
+        "drift": _drift_words(found),
+        "about": f"Made by pyod-quadric {__version__}; the model by {_safe(detector.versions_['pyod_quadric_version'])}.",
+    }
+
+
+def _drift_words(found: Findings) -> str:
+    if found.drift is None:
+        return "The fit has groups and these rows were given without, so that drift was not tested."
+    differ = (
+        "The rows as a whole differ" if found.drift.pvalue < DRIFT_LEVEL else "There is no sign that the rows as a whole differ"
+    )
+    few = f" {len(found.scores)} rows are few for this test." if len(found.scores) < FEW_ROWS else ""
+    figures = f"Kolmogorov–Smirnov statistic {found.drift.statistic:.3f}, p-value {found.drift.pvalue:.2g}"
+    return f"{differ} from those of the fit ({figures}).{few}"
+
+
+def _top(found: Findings, id_name: str) -> str:
+    """Return the table of the top outliers, in which features are shaded by their shares."""
+    top, names = found.top, _feature_names(found.detector)
+    lines = []
+    for i, row in enumerate(top["row"]):
+        added, chips = top["contributions"][i] / max(float(top["score"][i]), TINY), ""
+        for j in np.argsort(-added, kind="stable")[:MOST_FEATURES]:
+            shade = f"background:linear-gradient(90deg,#bfdcee {added[j]:.0%},#fff {added[j]:.0%})"
+            chips += f'<span class="chip" style="{shade}">{_safe(names[j])} = {top["rows"][i, j]:.4g}: {added[j]:.0%}</span>'
+        ids = [_safe(top["id"][i])] if "id" in top else []
+        lines.append([str(row), *ids, f"{top['score'][i]:.5g}", f"{top['p_value'][i]:.2g}", chips])
+    header = [
+        "row",
+        *([_safe(id_name)] if "id" in top else []),
+        "score",
+        "p-value",
+        "features that add most: value, share of score",
+    ]
+    return _table(f"The {len(lines)} rows with the highest scores", header, lines)
+
+
+def _table(caption: str, header: list[str], lines: list[list[str]]) -> str:
+    """Return a table of cells that are HTML."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in header)
+    cells = ("".join(f'<td data-name="{name}">{cell}</td>' for name, cell in zip(header, line, strict=True)) for line in lines)
+    body = "".join(f"<tr>{line}</tr>" for line in cells)
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _safe(text: object) -> str:
+    """Return a text of a stranger as HTML."""
+    return html.escape(_short(text))
+
+
+def _short(text: object) -> str:
+    """Return a text of a stranger in one line that is not too long."""
+    shown = printable(str(text))
+    return shown if len(shown) <= MOST_TEXT else f"{shown[: MOST_TEXT - 1]}…"
+
+
+def _feature_names(detector: QuadricDetector) -> list[str]:
+    found = getattr(detector, "feature_names_in_", None)
+    return [f"feature {j}" for j in range(int(detector.n_features_in_))] if found is None else [str(name) for name in found]
