@@ -56,7 +56,7 @@ function drawMap(shown) {
 
 function drawTable(shown) {
   const table = document.createElement("table"), head = table.createTHead().insertRow(), body = table.createTBody();
-  for (const name of ["row", ...(ids ? [data.rows.id_name] : []), "score", "p-value", "above the threshold"]) {
+  for (const name of ["row", "score", "p-value", "outlier", ...(ids ? [data.rows.id_name] : [])]) {
     const cell = head.appendChild(document.createElement("th"));
     cell.scope = "col";
     cell.textContent = name;
@@ -67,7 +67,7 @@ function drawTable(shown) {
     button.title = "show on the map";
     button.onclick = () => { marked = i; drawMap(current); };
     line.insertCell().append(button);
-    for (const text of [...(ids ? [ids[i]] : []), short(scores[i]), short(pValues[i]), isAbove(i) ? "yes" : "no"]) {
+    for (const text of [short(scores[i]), short(pValues[i]), isAbove(i) ? "yes" : "no", ...(ids ? [ids[i]] : [])]) {
       line.insertCell().textContent = text;
     }
   }
