@@ -143,7 +143,8 @@ def findings(
         highest.add(-score, rows=kept.rows, **columns)
         explained.add(keys, rows=kept.rows)
         scores.append(score)
-        indices.append(kept.indices)
+        if groups is not None:
+            indices.append(kept.indices)
     if not scores:
         raise ValueError("all rows hold NaN or infinite entries, so that there is nothing to report")
     every, best = np.concatenate(scores), highest.found()

@@ -7,11 +7,13 @@ const short = (number) => (number < 1e6 ? Number(number.toPrecision(5)).toString
 // Plotly reads some HTML in texts, so that all text is escaped for it.
 const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const axis = { gridcolor: "#dddddd", linecolor: "#767676", zeroline: false, automargin: true };
+const isTouched = matchMedia("(pointer: coarse)").matches; // where a drag is to move the page
 const drawPlot = (id, traces, layout) => Plotly.react(id, traces, {
   font: { family: "system-ui, sans-serif", size: 13, color: "#1b1b1b" }, margin: { l: 50, r: 15, t: 30, b: 45 },
-  legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "closest", ...layout,
+  legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "closest",
+  dragmode: isTouched ? false : "zoom", ...layout,
   xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
-}, { responsive: true, displaylogo: false });
+}, { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "" }); // nothing is to leave the page
 for (const [id, { traces, layout }] of Object.entries(data.plots)) drawPlot(id, traces, layout);
 
 const { ids, threshold, axes } = data.rows;
@@ -25,7 +27,7 @@ const glyphs = document.createElement("canvas").getContext("webgl") ? "scattergl
 const MOST = 200; // lines of the table
 const colorbar = { ...data.rows.coloraxis.colorbar, orientation: "h", y: -0.18, yanchor: "top", thickness: 12,
   title: { text: "outlier score", side: "bottom" } };
-let marked = null;
+let marked = null, turn = 0; // the chosen row, and how often the rows were filtered
 byId("edge").textContent = data.rows.edge;
 
 function hover(i) {
@@ -50,7 +52,8 @@ function drawMap(shown) {
   if (marked !== null) { ring.x.push(xs[marked]); ring.y.push(ys[marked]); }
   return drawPlot("map", [cloud(below, small), cloud(above, large), ring], {
     xaxis: { title: { text: axes[0] }, range: data.rows.ranges[0] }, yaxis: { title: { text: axes[1] }, range: data.rows.ranges[1] },
-    showlegend: false, uirevision: "as it was", plot_bgcolor: "#f2f2f2", coloraxis: { ...data.rows.coloraxis, colorbar },
+    showlegend: false, uirevision: "as it was", selections: [], selectionrevision: turn,
+    plot_bgcolor: "#f2f2f2", coloraxis: { ...data.rows.coloraxis, colorbar },
   });
 }
 
@@ -84,6 +87,7 @@ function filter() {
   current = Array.from(rows.keys()).filter((i) => scores[i] >= low && scores[i] <= high
     && (!form.above.checked || isAbove(i)) && (!wanted || texts[i].includes(wanted)));
   marked = current.includes(marked) ? marked : null;
+  turn += 1;
   drawTable(current);
   return drawMap(current);
 }
@@ -94,7 +98,10 @@ byId("filter").addEventListener("input", later);
 byId("filter").addEventListener("reset", later);
 byId("filter").addEventListener("submit", (event) => event.preventDefault());
 filter().then((map) => {
-  map.on("plotly_selected", (event) => event && drawTable(event.points.map((point) => point.customdata).sort((a, b) => a - b)));
+  map.on("plotly_selected", (event) => {
+    const inside = (event?.points ?? []).map((point) => point.customdata);
+    drawTable(inside.length ? inside.sort((a, b) => a - b) : current);
+  });
   map.on("plotly_deselect", () => drawTable(current));
   document.documentElement.dataset.ready = "yes";
 });

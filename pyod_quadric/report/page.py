@@ -113,7 +113,10 @@ def page(found: Findings, title: str, id_name: str = "id") -> bytes:
         f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts.values()
     )
     # plotly.js draws many points by functions that it makes of its own texts, which is its "unsafe-eval".
-    policy = f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+    policy = (
+        f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:;"
+        " form-action 'none'; base-uri 'none'"
+    )
     data = {"plots": plots(found), "rows": points_of(found) | {"id_name": _short(id_name), "ids": known}}
     # As JSON, and without signs that could end the script element.
     written = re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(data, allow_nan=False))
@@ -147,13 +150,7 @@ def _texts(found: Findings, id_name: str) -> dict[str, str]:
         [f"{rate:.1%}", f"{cutoff:.5g}", f"{k:,}", f"{low:.2%} to {high:.2%}", f"{np.mean(found.scores > cutoff):.2%}"]
         for rate, cutoff, k, low, high in calibration(training)
     ]
-    header = [
-        "rate",
-        "score above",
-        "held-out rows as high",
-        "flags of new rows like them, in 9 of 10 fits",
-        "flags of rows here",
-    ]
+    header = ["rate", "score above", "held-out rows as high", "new rows like them, in 9 of 10 fits", "rows here"]
     parts = [[name, f"{usual:.1%}", f"{most:.1%}"] for name, (usual, most) in found.parts.items()]
     return {
         "summary": summary + f"<p>{_drift_words(found)}</p>",
@@ -163,18 +160,18 @@ def _texts(found: Findings, id_name: str) -> dict[str, str]:
         "parts": _table("Mean share in the score", ["part", "usual rows", f"the {len(found.top['row'])} top outliers"], parts),
         "quadrics": QUADRICS.format(min(m, MOST_QUADRICS), m) if m else "<p>No quadric has a say.</p>",
         "held_out": held_out,
-        "calibration": _table("Scores for false positive rates", header, cutoffs),
+        "calibration": _table("Scores for false positive rates, and the shares of rows above them", header, cutoffs),
         "drift": _drift_words(found),
-        "about": f"Made by pyod-quadric {__version__}; the model by {_safe(detector.versions_['pyod_quadric_version'])}.",
+        "version": __version__,
     }
 
 
 def _drift_words(found: Findings) -> str:
     if found.drift is None:
         return "The fit has groups and these rows were given without, so that drift was not tested."
-    differ = (
-        "The rows as a whole differ" if found.drift.pvalue < DRIFT_LEVEL else "There is no sign that the rows as a whole differ"
-    )
+    differ = "The rows as a whole differ"
+    if found.drift.pvalue >= DRIFT_LEVEL:
+        differ = "There is no sign that the rows as a whole differ"
     few = f" {len(found.scores)} rows are few for this test." if len(found.scores) < FEW_ROWS else ""
     figures = f"Kolmogorov–Smirnov statistic {found.drift.statistic:.3f}, p-value {found.drift.pvalue:.2g}"
     return f"{differ} from those of the fit ({figures}).{few}"
@@ -182,8 +179,8 @@ def _drift_words(found: Findings) -> str:
 
 def _top(found: Findings, id_name: str) -> str:
     """Return the table of the top outliers, in which features are shaded by their shares."""
-    top, names = found.top, _feature_names(found.detector)
-    lines = []
+    top, lines = found.top, []
+    names = getattr(found.detector, "feature_names_in_", [f"feature {j}" for j in range(top["rows"].shape[1])])
     for i, row in enumerate(top["row"]):
         added, chips = top["contributions"][i] / max(float(top["score"][i]), TINY), ""
         for j in np.argsort(-added, kind="stable")[:MOST_FEATURES]:
@@ -191,13 +188,8 @@ def _top(found: Findings, id_name: str) -> str:
             chips += f'<span class="chip" style="{shade}">{_safe(names[j])} = {top["rows"][i, j]:.4g}: {added[j]:.0%}</span>'
         ids = [_safe(top["id"][i])] if "id" in top else []
         lines.append([str(row), *ids, f"{top['score'][i]:.5g}", f"{top['p_value'][i]:.2g}", chips])
-    header = [
-        "row",
-        *([_safe(id_name)] if "id" in top else []),
-        "score",
-        "p-value",
-        "features that add most: value, share of score",
-    ]
+    known = [_safe(id_name)] if "id" in top else []
+    header = ["row", *known, "score", "p-value", "features that add most: value, share of score"]
     return _table(f"The {len(lines)} rows with the highest scores", header, lines)
 
 
@@ -218,8 +210,3 @@ def _short(text: object) -> str:
     """Return a text of a stranger in one line that is not too long."""
     shown = printable(str(text))
     return shown if len(shown) <= MOST_TEXT else f"{shown[: MOST_TEXT - 1]}…"
-
-
-def _feature_names(detector: QuadricDetector) -> list[str]:
-    found = getattr(detector, "feature_names_in_", None)
-    return [f"feature {j}" for j in range(int(detector.n_features_in_))] if found is None else [str(name) for name in found]

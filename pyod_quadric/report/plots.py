@@ -13,7 +13,8 @@ BLUE, ORANGE, BLACK = "#0072b2", "#d55e00", "#1b1b1b"  # which colour-blind peop
 LONG_TAIL = 20  # of scores: the largest, in units of the median
 MOST_QUADRICS = 60
 REACH = 1  # of the map beyond the middle 98 % of the rows, in their width
-MOST_SCORE = 20  # that is drawn, in units of the threshold, unless rows of the fit have more
+# The scores between which pictures are drawn: a part of the median, and so many thresholds, unless rows of the fit have more.
+LEAST_SCORE, MOST_SCORE = 1000, 20
 OF_ROWS = {"title": {"text": "% of rows"}, "rangemode": "tozero"}
 
 
@@ -21,9 +22,10 @@ def plots(found: Findings) -> dict[str, Any]:
     """Return traces and layouts of all pictures but the map."""
     here, training, threshold = found.scores, found.detector.decision_scores_, float(found.detector.threshold_)
     both = ((here, f"{len(here):,} rows here", BLUE), (training, f"{len(training):,} rows of the fit", BLACK))
-    least = min(float(here.min()), float(training.min()), threshold)
+    least, middle = min(float(here.min()), float(training.min()), threshold), float(np.median(training))
     most = max(min(float(here.max()), MOST_SCORE * threshold), float(training.max()), threshold)
-    is_wide = bool(least > 0 and most > LONG_TAIL * np.median(training))
+    is_wide = least > 0 and most > LONG_TAIL * middle
+    least = max(least, middle / LEAST_SCORE) if is_wide else least
     edges = np.geomspace(least, most, 61) if is_wide else np.linspace(least, most, 61)
     edges[0], edges[-1] = least, most  # which rounding may miss
     unit = "a mean distance" if found.detector.score_function == "mean_distance" else "a squared distance"
@@ -50,7 +52,8 @@ def plots(found: Findings) -> dict[str, Any]:
         },
         "drift": {
             "traces": [
-                _line(np.quantile(values, shares / 100).clip(max=most), shares, name, colour) for values, name, colour in both
+                _line(np.quantile(values, shares / 100).clip(least, most), shares, name, colour)
+                for values, name, colour in both
             ],
             "layout": {"xaxis": axis, "yaxis": {"title": {"text": "% of rows with at most this score"}}},
         },
@@ -104,10 +107,10 @@ def points_of(found: Findings) -> dict[str, Any]:
 
 def _histogram(values: NDArray[np.float64], edges: NDArray[np.float64], name: str, colour: str) -> dict[str, Any]:
     """Return the outline of a histogram, which bars on a logarithmic axis would not be."""
-    counts, _ = np.histogram(values.clip(max=edges[-1]), edges)
+    counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
     steps = 100 * np.append(counts, counts[-1]) / len(values)
     words = [f"{low:.4g} to {high:.4g}: {count:,} rows" for low, high, count in zip(edges, edges[1:], counts, strict=False)]
-    words[-1] = f"{edges[-2]:.4g} or more: {counts[-1]:,} rows"
+    words[0], words[-1] = f"up to {edges[1]:.4g}: {counts[0]:,} rows", f"{edges[-2]:.4g} or more: {counts[-1]:,} rows"
     fill = {"fill": "tozeroy", "fillcolor": f"{colour}44"} if colour == BLUE else {}
     line = _line(edges, steps, name, colour, shape="hv")
     return line | fill | {"text": [*words, words[-1]], "hoverinfo": "text+name"}
@@ -129,4 +132,5 @@ def _within_reach(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], lis
 
 def _packed(column: NDArray[Any], dtype: str) -> str:
     """Return the bytes of a column as text."""
-    return base64.b64encode(column.astype(dtype).tobytes()).decode()
+    with np.errstate(over="ignore"):  # what float32 cannot hold is not drawn
+        return base64.b64encode(column.astype(dtype).tobytes()).decode()

@@ -72,6 +72,9 @@ def test_it_draws_hovers_filters_and_runs_nothing_of_strangers(show, hostile):
     for plot in ("scores", "p_values", "drift", "quadrics", "map"):
         assert page.locator(f"#{plot} .main-svg").count() > 0, plot
     assert "WebGL is not supported" not in page.inner_text("main")
+    assert not page.locator(
+        "[data-title*=Share], .plotly-cloud-dialog-box"
+    ).count()  # plotly.js would send charts to its makers
     counted(page, "300 of 300 rows")
     n_above = int((detector.decision_function(rows) > detector.threshold_).sum())
     assert n_on_the_map(page) == [300 - n_above, n_above]
@@ -86,6 +89,12 @@ def test_it_draws_hovers_filters_and_runs_nothing_of_strangers(show, hostile):
     hover = page.locator("#map .hovertext").first
     hover.wait_for()
     assert hover.text_content().startswith(f"row 0{ids[0]}score ")
+    page.evaluate("Plotly.relayout('map', { dragmode: 'select' })")
+    page.mouse.move(x - 20, y - 20)
+    page.mouse.down()
+    page.mouse.move(x + 20, y + 20, steps=5)
+    page.mouse.up()
+    counted(page, "1 of 300 rows")
     page.fill("[name=text]", "IMG SRC=x")
     n_found = sum("img src=x" in one for one in ids)
     counted(page, f"{n_found} of 300 rows")
