@@ -15,7 +15,7 @@ HOSTILE = [
     "<script>window.hacked = 1</script>",
     "</script><script>window.hacked = 2</script>",
     "<img src=x onerror='window.hacked = 3'>",
-    "&lt;b&gt; \"quoted\" 'so'",
+    "&lt;b&gt; <b>bold</b> \"quoted\" 'so'",
     "a\u2028b\u202ec\x1b[2J\x07",
     "{{data}}%{x}<a href='javascript:window.hacked = 4'>",
 ]
@@ -26,7 +26,7 @@ def hostile_report(path, n=300, **options):
     rows = np.random.default_rng(0).normal(size=(n, len(HOSTILE)))
     detector = QuadricDetector(contamination=0.02).fit(pandas.DataFrame(rows, columns=HOSTILE))
     rows[0] = 30
-    ids = [f"{HOSTILE[i % len(HOSTILE)]} {i}" for i in range(n)]
+    ids = [f"{HOSTILE[(i + 3) % len(HOSTILE)]} {i}" for i in range(n)]
     frame = pandas.DataFrame(rows, columns=HOSTILE)
     write_report(detector, frame, path, ids=ids, title=HOSTILE[1], **options)
     return detector, frame, ids
