@@ -15,7 +15,7 @@ sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 WIDE, NARROW = {"width": 1400, "height": 900}, {"width": 400, "height": 800}
-PATIENCE = 60_000  # milliseconds, of which a loaded machine may need many
+PATIENCE = 120_000  # milliseconds, of which a loaded machine may need many
 
 
 @pytest.fixture(scope="module")
