@@ -43,11 +43,11 @@ def draw(points: np.ndarray, labels: np.ndarray, detectors: dict[str, BaseDetect
         scores = detector.decision_function(grid.reshape(-1, 2)).reshape(grid.shape[:2])
         shares = np.searchsorted(np.sort(detector.decision_scores_), scores) / len(points)
         filled = ax.contourf(axis, axis, shares, levels=np.linspace(0, 1, 11), cmap="Blues")
-        ax.contour(axis, axis, scores, levels=[detector.threshold_], colors="tab:orange")
-        for label, colour, text in ((0, "tab:green", "inliers"), (1, "tab:red", "outliers")):
+        ax.contour(axis, axis, scores, levels=[detector.threshold_], colors="#e69f00")
+        for label, colour, marker, text in ((0, "black", "o", "inliers"), (1, "#d55e00", "D", "outliers")):
             chosen = points[labels == label]
-            ax.scatter(*chosen.T, s=9, color=colour, label=f"{len(chosen)} {text}")
-        ax.plot([], [], color="tab:orange", label="threshold")
+            ax.scatter(*chosen.T, s=16 if label else 6, color=colour, marker=marker, label=f"{len(chosen)} {text}")
+        ax.plot([], [], color="#e69f00", label="threshold")
         if isinstance(detector, QuadricDetector):
             draw_quadric(ax, detector, axis)
         ax.set(xlabel="x₁", title=name, aspect="equal", xlim=axis[[0, -1]], ylim=axis[[0, -1]])
@@ -62,8 +62,8 @@ def draw_quadric(ax: Axes, detector: QuadricDetector, axis: np.ndarray) -> None:
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     quadric = detector.input_quadrics_[int(detector.quadric_weights_.argmax())]
     values = quadric.values(quadric.linear.new_tensor(grid)).reshape(len(axis), len(axis))
-    ax.contour(axis, axis, values, levels=[0], colors="black", linewidths=2)
-    ax.plot([], [], color="black", linewidth=2, label="learnt quadric")
+    ax.contour(axis, axis, values, levels=[0], colors="#cc79a7", linewidths=2)
+    ax.plot([], [], color="#cc79a7", linewidth=2, label="learnt quadric")
 
 
 def main(picture: Path | None = None, quiet: bool = False) -> float:

@@ -85,8 +85,8 @@ def draw(points: Tensor, fits: dict[str, tuple[Quadrics, Quadrics]], differences
     moved = torch.eye(2, dtype=torch.float64), -SHIFT
     for row, name in zip(panels, ("base problem", "improved problem"), strict=True):
         original, shifted = fits[name]
-        draw_panel(row[0], points, torch.zeros_like(SHIFT), {"red": original})
-        draw_panel(row[1], points + SHIFT, SHIFT, {"red": shifted, "black": original.compose(*moved)})
+        draw_panel(row[0], points, torch.zeros_like(SHIFT), {"#d55e00": original})
+        draw_panel(row[1], points + SHIFT, SHIFT, {"#d55e00": shifted, "black": original.compose(*moved)})
         row[0].set(title=f"{name}: the cloud", ylabel="x₂")
         row[1].set(title=f"{name}: shifted by (10, 0)\nd₂ changes by up to {differences[name]:.2g}")
     for ax in panels[1]:
@@ -113,7 +113,7 @@ def _legend(points: Tensor) -> tuple[list[object], list[str]]:
     """Return handles and labels for what all panels share."""
     handles = [
         plt.Line2D([], [], color="tab:blue", marker="o", markersize=4, linestyle=""),
-        plt.Line2D([], [], color="red", linewidth=2),
+        plt.Line2D([], [], color="#d55e00", linewidth=2),
         plt.Line2D([], [], color="black", linewidth=2, linestyle="dashed"),
     ]
     return handles, [f"{len(points)} points", "fit to these points", "fit on the left, shifted"]

@@ -37,7 +37,7 @@ from pyod_quadric.training.loop import train
 from pyod_quadric.training.starts import spectral_quadrics
 
 HALF_WIDTH = 1.5  # of the cube in which the fitted curve is looked for
-COLOURS = {"kernel PCA": "tab:orange", "proposed, penalty": "tab:blue", "proposed, Stiefel": "tab:green"}
+COLOURS = {"kernel PCA": "tab:orange", "proposed, penalty": "tab:blue", "proposed, Stiefel": "#009e73"}
 
 Distances = dict[str, list[float]]  # for each method, one number a cloud
 
@@ -129,7 +129,7 @@ def draw_panel(ax: Axes3D, points: Tensor, curve: Tensor | None, colour: str | N
     """Draw points, outlier, true curve and, if there is one, the fitted curve."""
     limit = max(HALF_WIDTH, float(points.abs().max()))
     ax.scatter(*points[:-1].T.numpy(), s=7, color="dimgrey", alpha=0.9 if curve is None else 0.45, depthshade=False)
-    ax.scatter(*points[-1:].T.numpy(), s=45, color="tab:red", marker="^")
+    ax.scatter(*points[-1:].T.numpy(), s=45, color="#d55e00", marker="^")
     draw_segments(ax, seam_segments(), color="black", linewidth=2.5 if curve is None else 0.9)
     if curve is not None:
         draw_segments(ax, curve, color=colour, linewidth=2.5)
@@ -156,7 +156,7 @@ def _legend(points: Tensor) -> tuple[list[object], list[str]]:
     handles = [
         plt.Line2D([], [], color="black"),
         plt.Line2D([], [], color="dimgrey", marker="o", markersize=4, linestyle=""),
-        plt.Line2D([], [], color="tab:red", marker="^", linestyle=""),
+        plt.Line2D([], [], color="#d55e00", marker="^", linestyle=""),
     ]
     return handles, ["true curve", f"{len(points) - 1} noisy points", "1 outlier"]
 

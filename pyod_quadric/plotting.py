@@ -31,7 +31,9 @@ CELLS_IN_PLANE, CELLS_IN_SPACE = 200, 24
 MOST_POINTS = 5000  # of a scatter plot
 CONSTRAINT_NAMES: dict[ConstraintName, str] = {"penalty": "penalty", "stiefel": "manifold"}
 CONSTRAINT_COLOURS = {"penalty": "tab:orange", "stiefel": "tab:blue"}
-COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown")
+# Which colour-blind people tell apart (Okabe and Ito).
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
+ABNORMAL = "#d55e00"
 
 
 def plot_contributions(
@@ -140,7 +142,7 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     held_out = np.asarray(history.get("held_out_loss", []), dtype=float)
     lines = ax.plot(epochs, loss, ".-", color="tab:blue", label="loss")
     if len(held_out) and np.isfinite(held_out).any():
-        lines += ax.plot(epochs, held_out, ".-", color="tab:green", label="loss of held-out rows")
+        lines += ax.plot(epochs, held_out, ".-", color=COLOURS[2], label="loss of held-out rows")
     errors = np.asarray(history.get("orthonormality_error", []), dtype=float)
     if len(errors):
         right = ax.twinx()
@@ -257,9 +259,9 @@ def plot_scores(
         outliers = np.asarray(labels).astype(bool)
         groups = [scores[~outliers], scores[outliers]]
         names = [f"{len(groups[0])} inliers", f"{len(groups[1])} outliers"]
-        ax.hist(groups, bounds, stacked=True, color=["lightsteelblue", "tab:red"], label=names)
+        ax.hist(groups, bounds, stacked=True, color=["lightsteelblue", ABNORMAL], label=names)
     above = int((scores > threshold).sum())
-    ax.axvline(threshold, color="tab:orange", linestyle="--", label=f"threshold {threshold:.3g}, {above} rows above")
+    ax.axvline(threshold, color="black", linestyle="--", label=f"threshold {threshold:.3g}, {above} rows above")
     ax.set(xlabel="outlier score", ylabel="rows", title="Scores", xscale="log" if wide and threshold > 0 else "linear")
     _legend_below(ax)
     return ax
@@ -432,7 +434,7 @@ def _draw_surfaces(ax: Any, quadrics: Quadrics, names: Sequence[str], box: Tenso
 
 def _draw_points(ax: Any, points: NDArray[np.float64], labels: ArrayLike | None) -> None:
     outliers = np.zeros(len(points), dtype=bool) if labels is None else np.asarray(labels).astype(bool)
-    kinds = [(~outliers, "tab:gray", "rows" if labels is None else "inliers"), (outliers, "tab:red", "outliers")]
+    kinds = [(~outliers, "tab:gray", "rows" if labels is None else "inliers"), (outliers, ABNORMAL, "outliers")]
     for chosen, colour, name in kinds:
         if chosen.any():
             ax.scatter(*points[chosen].T, s=9, color=colour, label=f"{chosen.sum()} {name}", zorder=2)

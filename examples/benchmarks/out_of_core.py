@@ -84,7 +84,7 @@ def draw(results: list[dict[str, Any]], limit: int) -> Figure:
     sizes = [result["file_bytes"] / MEGABYTE for result in results]
     ax.plot(sizes, sizes, "--", color="grey", label="the file")
     ax.axhline(limit / MEGABYTE, color="black", linestyle=":", label="limit of the address space")
-    ax.plot(sizes, [result["peak_bytes"] / MEGABYTE for result in results], "o-", color="tab:red", label="peak of the fit")
+    ax.plot(sizes, [result["peak_bytes"] / MEGABYTE for result in results], "o-", color="#d55e00", label="peak of the fit")
     ax.set(xlabel="size of the file, MB", ylabel="memory beyond the start, MB", title="A fit from a .npy file", ylim=(0, None))
     ax.grid(alpha=0.3)
     ax.legend()

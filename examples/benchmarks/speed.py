@@ -255,7 +255,7 @@ def _draw_units(ax: Axes, units: dict[str, float], size: Size) -> None:
         ax.annotate(f"{units[name]:.2f}", (right, place), (4, 0), textcoords="offset points", va="center")
         ax.vlines(limit, place - 0.4, place + 0.4, "black", label=None if place else "limit")
         if target is not None:
-            ax.vlines(target, place - 0.4, place + 0.4, "tab:red", "dashed", label=None if place else "target")
+            ax.vlines(target, place - 0.4, place + 0.4, "#d55e00", "dashed", label=None if place else "target")
     ax.set_yticks(places, [name.replace(", ", ",\n") for name in names])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.15 * max(units[name] for name in names))
