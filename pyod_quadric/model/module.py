@@ -15,7 +15,7 @@ from pyod_quadric.geometry.distances import ratio, second_order_from
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
 from pyod_quadric.model.calibration import Calibration
 from pyod_quadric.model.model import MOST_SCORE, Model, far
-from pyod_quadric.model.neighbors import nearest_rows
+from pyod_quadric.model.neighbors import half_squares, nearest_rows
 from pyod_quadric.model.norms import EMPTY, SHORTEST, USUAL
 
 OPSET = 18  # of the ONNX graph: the one that torch writes without converting
@@ -150,7 +150,7 @@ class ScoreModule(nn.Module):
     def _neighbors(self, rows: Tensor, prototypes: Tensor) -> Tensor:
         """Return the weighted mean squared distances (n,); see :class:`pyod_quadric.model.neighbors.Neighbors`."""
         found = (rows - self.prototypes_mean) @ self.prototypes_matrix.T
-        away = found[:, None] - prototypes[nearest_rows(found, prototypes)]
+        away = found[:, None] - prototypes[nearest_rows(found, prototypes, half_squares(prototypes))]
         return self.prototypes_weight * away.square().sum(dim=2).mean(dim=1)
 
     def _distances(self, rows: Tensor, quadratic: Tensor) -> Tensor:

@@ -103,9 +103,22 @@ def test_a_cluster_whose_rows_count_less_is_still_near():
     assert not found[-1]
 
 
-def test_neighbours_are_found_along_the_first_axes_and_measured_along_all(monkeypatch):
+def test_candidates_are_found_along_the_first_axes_and_measured_along_all(monkeypatch):
     monkeypatch.setattr(neighbors, "SEARCHED_AXES", 1)
+    monkeypatch.setattr(neighbors, "N_CANDIDATES", 4)
     identity = WorkingCoordinates(torch.zeros(2), torch.eye(2))
-    rows = torch.tensor([[0.0, 5.0], [0.1, 5.0], [0.2, 5.0], [9.0, 0.0], [9.1, 0.0], [9.2, 0.0]])
+    rows = torch.tensor([[0.0, 5.0], [0.1, 4.0], [0.2, 5.0], [0.3, 3.0], [9.0, 0.0], [9.1, 0.0], [9.2, 0.0]])
     kept = Neighbors(identity, rows, weight=1.0)
-    torch.testing.assert_close(kept.scores(torch.tensor([[0.1, 0.0]])), torch.tensor([25.0 + 0.02 / 3]))
+    expected = torch.tensor([[0.2**2 + 9 + 0.0 + 16 + 0.1**2 + 25]]) / 3  # rows 3 and 1, and the nearer of 0 and 2
+    torch.testing.assert_close(kept.scores(torch.tensor([[0.1, 0.0]])), expected[0])
+
+
+@given(seed=st.integers(0, 2**16), n_rows=st.sampled_from([1, 2, 5, 9, 200]))
+def test_with_all_rows_as_candidates_the_search_is_exact_in_many_features(seed, n_rows):
+    kept, points = drawn(seed, n_rows, d=80, r=70)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbors, "N_CANDIDATES", n_rows)
+        found = kept.scores(points)
+    squared = torch.cdist(kept.coordinates.transform(points), kept.prototypes).square()
+    expected = 1.7 * squared.sort(dim=1).values[:, :3].mean(dim=1)
+    torch.testing.assert_close(found, expected)
