@@ -1,7 +1,7 @@
 """Pictures, each drawn on the given matplotlib Axes, or on a new one, which is returned."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, cycle
 from os import PathLike
 from textwrap import fill
 from typing import Any
@@ -75,9 +75,10 @@ def plot_contributions(
         _, ax = plt.subplots(figsize=(min(14.0, max(6.4, 0.3 * len(shown))), 4.8), layout="constrained")
     places = np.arange(len(shown))
     ax.bar(places, contributions[shown], color="lightsteelblue", label="this row")
-    for cutoff, color in zip(cutoffs, plt.get_cmap("autumn_r")(np.linspace(0.4, 1, len(cutoffs))), strict=True):
+    for cutoff, style in zip(cutoffs, cycle(("dotted", "solid", "dashed", "dashdot")), strict=False):
         band = np.quantile(others[:, shown], cutoff, axis=0)
-        ax.step(places, band, where="mid", color=color, label=f"{cutoff:.0%} of training rows are below")
+        label = f"{cutoff:.0%} of training rows are below"
+        ax.hlines(band, places - 0.45, places + 0.45, color="black", linestyle=style, label=label)
     if len(shown) <= MOST_NAMES:
         names = [str(number) for number in shown] if feature_names is None else list(feature_names)
         long = max(map(len, names)) > 3
@@ -368,9 +369,11 @@ def plot_quadrics(
     ax.set(**limits, xlabel="x₁", ylabel="x₂", title="Learnt quadrics" if isinstance(model, Model) else "Quadrics")
     if d == 3:
         ax.set(zlabel="x₃", box_aspect=(box[1] - box[0]).tolist())
+        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
+            axis.set_major_locator(MaxNLocator(3))  # more numbers would cover each other in a small picture
     else:
         ax.set_aspect("equal")
-    _legend_below(ax, 0.04 if d == 3 else 0.14, ncols=2)
+    _legend_below(ax, 0.07 if d == 3 else 0.14, ncols=2)
     return ax
 
 
