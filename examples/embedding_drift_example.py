@@ -104,9 +104,13 @@ def draw(p_values: list[float], sideways: list[float], named: list[float]) -> Fi
     return figure
 
 
-def watch(detector: QuadricDetector, days: Iterable[tuple[np.ndarray, np.ndarray]]) -> dict[str, list[float]]:
-    """Return for each day the p-value of its rows, how many papers lay sideways, and how many rows were named."""
-    found: dict[str, list[float]] = {"p-value": [], "sideways": [], "named": [], "named rightly": []}
+Day = tuple[np.ndarray, np.ndarray]  # rows (n, d), and which of them lie sideways (n,)
+
+
+def watch(detector: QuadricDetector, days: Iterable[Day]) -> dict[str, list[float]]:
+    """Return the p-value of each day, and how many of its rows lie sideways and are named."""
+    names = ("p-value", "sideways", "named", "named rightly")
+    found: dict[str, list[float]] = {name: [] for name in names}
     for rows, is_sideways in days:
         p_value = detector.drift_test(rows).pvalue
         named = detector.predict(rows, false_discovery_rate=FALSE_DISCOVERIES)

@@ -73,8 +73,11 @@ def draw(gallery: Pictures, p_values: np.ndarray, result: HalfHalfResult) -> Fig
     return figure
 
 
-def judge(training: Pictures, gallery: Pictures, others: Pictures) -> tuple[np.ndarray, HalfHalfResult]:
-    """Return the p-values of the gallery, and identification rates before and after bad pictures are left out."""
+Judgement = tuple[np.ndarray, HalfHalfResult]
+
+
+def judge(training: Pictures, gallery: Pictures, others: Pictures) -> Judgement:
+    """Return p-values of the gallery, and identification rates with and without bad pictures."""
     detector = QuadricDetector().fit(training.embeddings, groups=training.people)
     p_values = detector.predict_pvalue(gallery.embeddings)
     rates = half_half_protocol(

@@ -171,8 +171,11 @@ def draw(p_values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-def judge(questions: Questions, outside: dict[str, list[str]], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Fit to two thirds of the ways of asking; return p-values of questions asked in the others, and of those out of scope."""
+PValues = dict[str, np.ndarray]  # by kind of questions
+
+
+def judge(questions: Questions, outside: dict[str, list[str]], rng: np.random.Generator) -> PValues:
+    """Fit to questions asked in two thirds of the ways; return p-values of the others."""
     rows, ways = encode(questions.texts), rng.permutation(np.unique(questions.ways))
     is_new = np.isin(questions.ways, ways[: len(ways) // 3])
 
