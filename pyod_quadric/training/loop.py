@@ -49,12 +49,12 @@ Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives.
+    """The result of :func:`train`.
 
     Parameters
     ----------
     quadrics : Quadrics
-        In working coordinates.
+        The trained quadrics, in working coordinates.
     history : dict of lists
         One entry an epoch: ``loss`` (the mean over the epoch's batches, each before its step, without the penalty),
         ``held_out_loss`` (after the epoch; NaN without held-out rows), ``orthonormality_error`` (the unsquared ‖ṼᵀṼ - I‖) and
@@ -88,14 +88,14 @@ def train(
     Parameters
     ----------
     data : array, list of lists of numbers, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
-        Rows of shape (n, d). Other lists are loaders, of batches. Memory is bounded by a window of batches, whatever n is.
+        Rows of shape (n, d). A list of anything else is a loader of batches. Memory holds a window of batches, whatever n is.
     start : Quadrics
-        Where to start, in working coordinates; their dtype and device are those of the training.
+        Where to start, in working coordinates. Training uses their dtype and device.
     options : TrainingOptions, optional
     coordinates : WorkingCoordinates, optional
         The map from rows to working coordinates, if the rows are not in them already.
     weights : array of shape (n,), optional
-        How much each row counts, from 0 to 1: the probability with which it takes part in an epoch. Not for loaders.
+        The weight of each row, from 0 to 1: the probability that it takes part in an epoch. Not for loaders.
     groups : array of shape (n,), optional
         A number for the group of each row; ``validation_fraction`` then holds out whole groups.
 
@@ -105,7 +105,8 @@ def train(
     >>> from pyod_quadric.training.starts import random_quadrics
     >>> generator = torch.Generator().manual_seed(0)
     >>> sphere = torch.nn.functional.normalize(torch.randn(200, 3, generator=generator))
-    >>> trained = train(sphere, random_quadrics(1, 3, generator), TrainingOptions(lr=0.05, batch_size=20))
+    >>> start = random_quadrics(1, 3, generator)
+    >>> trained = train(sphere, start, TrainingOptions(lr=0.05, batch_size=20))
     >>> trained.history["loss"][-1] < 0.05
     True
     """
