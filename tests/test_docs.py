@@ -64,6 +64,14 @@ def test_links_and_pictures_lead_somewhere(page):
         assert not anchor or anchor in headings(target), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_included_code_is_there(page):
+    for script, name in re.findall(
+        r"^```\{literalinclude\} (\S+)\n.*?^:pyobject: (\w+)$", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    ):
+        assert re.search(rf"^(def|class) {name}\b", (page.parent / script).read_text(), flags=re.MULTILINE), (script, name)
+
+
 def test_the_gallery_has_every_example():
     gallery = (DOCS / "gallery.md").read_text()
     for script in (ROOT / "examples").glob("*.py"):
