@@ -171,10 +171,10 @@ def draw(p_values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-PValues = dict[str, np.ndarray]  # by kind of questions
+Texts, PValues = dict[str, list[str]], dict[str, np.ndarray]  # by kind of questions
 
 
-def judge(questions: Questions, outside: dict[str, list[str]], rng: np.random.Generator) -> PValues:
+def judge(questions: Questions, outside: Texts, rng: np.random.Generator) -> PValues:
     """Fit to questions asked in two thirds of the ways; return p-values of the others."""
     rows, ways = encode(questions.texts), rng.permutation(np.unique(questions.ways))
     is_new = np.isin(questions.ways, ways[: len(ways) // 3])
@@ -187,7 +187,8 @@ def judge(questions: Questions, outside: dict[str, list[str]], rng: np.random.Ge
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit warns that the rows look like groups
         ungrouped = QuadricDetector().fit(rows[~is_new])
-    return p_values | {"in scope, fitted without groups": ungrouped.predict_pvalue(rows[is_new])}
+    p_values["in scope, fitted without groups"] = ungrouped.predict_pvalue(rows[is_new])
+    return p_values
 
 
 def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dict[str, float]:

@@ -125,7 +125,8 @@ def score_dask(rows: "dask.array.Array", path: str | PathLike[str]) -> "dask.arr
     >>> detector = QuadricDetector().fit(rows)
     >>> with TemporaryDirectory() as folder:
     ...     detector.save(f"{folder}/model.safetensors")
-    ...     scores = score_dask(da.from_array(rows, chunks=(30, 3)), f"{folder}/model.safetensors").compute()
+    ...     blocks = da.from_array(rows, chunks=(30, 3))
+    ...     scores = score_dask(blocks, f"{folder}/model.safetensors").compute()
     >>> bool(np.allclose(scores, detector.decision_function(rows)))
     True
     """

@@ -24,7 +24,8 @@ class HalfHalfResult:
     Examples
     --------
     >>> rate = IdentificationRate(0.9, 0.8, 0.5, 10, 35, 100)
-    >>> HalfHalfResult(np.array([1.0, 2.0]), [rate, rate], [rate, rate]).summary()["full_ir_after"]
+    >>> result = HalfHalfResult(np.array([1.0, 2.0]), [rate, rate], [rate, rate])
+    >>> result.summary()["full_ir_after"]
     (0.8, 0.0)
     """
 
