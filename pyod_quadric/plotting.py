@@ -370,8 +370,7 @@ def plot_quadrics(
     ax.set(**limits, xlabel="x₁", ylabel="x₂", title="Learnt quadrics" if isinstance(model, Model) else "Quadrics")
     if d == 3:
         ax.set(zlabel="x₃", box_aspect=(box[1] - box[0]).tolist())
-        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
-            axis.set_major_locator(MaxNLocator(3))  # more numbers would cover each other in a small picture
+        ax.locator_params(nbins=3)  # more numbers would cover each other in a small picture
     else:
         ax.set_aspect("equal")
     _legend_below(ax, 0.07 if d == 3 else 0.14, ncols=2)
