@@ -206,7 +206,7 @@ class Parameters(_Declared):
     normalize: bool | Literal["auto"] = declared("auto", "whether to divide rows by their norm", Flag(), Words("auto"))
     standardize: bool | Literal["auto"] = declared("auto", "whether to divide columns by their spread", Flag(), Words("auto"))
     score_function: Score = declared("combined", "what the score is made of", Words(Score))
-    n_prototypes: int = declared(10_000, "the most rows that are kept as neighbours of new ones", Whole(1))
+    n_prototypes: int = declared(10_000, "the largest number of training rows to keep as neighbours", Whole(1))
     n_folds: int | Literal["auto"] | None = declared(
         "auto", "folds by which training rows are held out", Words("auto"), Whole(LEAST_ROWS), Nothing()
     )

@@ -1,7 +1,7 @@
 """The training loop: minibatches, learning-rate schedule, early stop, history, checkpoints.
 
-Everything random follows from the seed in the options and the number of the epoch, so a run that was killed goes on from its
-last checkpoint as if nothing had happened, bit for bit on a CPU.
+All randomness follows from the seed in the options and the number of the epoch. So a run that was killed resumes from its last
+checkpoint, and on a CPU ends bit for bit as without the interruption.
 """
 
 import math
@@ -37,11 +37,12 @@ from pyod_quadric.training.starts import check_n_quadrics
 from pyod_quadric.training.state import Best, RunState
 
 CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
-# A run has diverged where the orthonormality error is above so many times the number of quadrics (it is below 1 for any
-# sensible lr), or the loss above so many times the sum of what it was before the first step and of a size of its kind: that
-# of quadrics as far from the rows as the origin is, so that a perfect start allows for steps.
+# A run has diverged if the orthonormality error exceeds MOST_ERROR times the number of quadrics (it is below 1 for any sensible
+# lr), or if the loss exceeds MOST_LOSS times the sum of the loss before the first step and the loss of quadrics as far from the
+# rows as the origin is. The second term leaves room for steps from a perfect start.
 MOST_ERROR, MOST_LOSS = 10.0, 1000.0
-# And it has done harm where it ends so many times above the loss before the first step, and by a share of the other.
+# It has done harm if it ends above HARM times the loss before the first step, and by more than a share LEAST_HARM of the other
+# term.
 HARM, LEAST_HARM = 2.0, 0.2
 DEGREES = {"second_order": 1, "first_order": 1, "algebraic": 2, "squared_algebraic": 4}  # in the size of the rows
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]

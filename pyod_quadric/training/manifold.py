@@ -68,7 +68,7 @@ class InPlaceStiefel(CholeskyStiefel):
     """The same manifold for callers that have no further use for the gradients and steps they pass: these are overwritten.
 
     Every fresh tensor of the size of a frame costs as much as a product with it. geoopt's optimisers write into gradients
-    themselves and make their steps anew, so with them this is safe.
+    themselves and allocate their steps each time, so with them this is safe.
     """
 
     def egrad2rgrad(self, x: Tensor, u: Tensor) -> Tensor:
