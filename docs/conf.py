@@ -10,8 +10,7 @@ copyright = author
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx_copybutton"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "proposals"]
-suppress_warnings = ["myst.xref_missing"]
+exclude_patterns = ["_build"]
 
 napoleon_google_docstring = False
 napoleon_use_rtype = False
@@ -23,6 +22,7 @@ html_theme = "furo"
 html_title = "pyod-quadric"
 html_static_path: list[str] = []
 html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b5c8f", "color-brand-content": "#0b5c8f"},
+    # Code of 98 characters fits the column.
+    "light_css_variables": {"color-brand-primary": "#0b5c8f", "color-brand-content": "#0b5c8f", "code-font-size": "75%"},
     "dark_css_variables": {"color-brand-primary": "#56b4e9", "color-brand-content": "#56b4e9"},
 }

@@ -33,7 +33,7 @@ def chunk_at(number: int, n_chunks: int, n_rows: int) -> tuple[np.ndarray, np.nd
 
 def draw(figures: dict[str, list[float]], detectors: dict[str, QuadricDetector], chunk: np.ndarray, window: int) -> Figure:
     """Draw the ROC-AUC over time, and the last chunk with the thresholds of all detectors at the end."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), layout="constrained", width_ratios=(3, 2))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained", width_ratios=(3, 2))
     axis = np.linspace(-4.5, 4.5, 201)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1)
     right.scatter(*chunk.T, s=9, color="black", label=f"the last {len(chunk)} rows")

@@ -12,6 +12,7 @@ Needs the extra ``plot``. Run it with ``python -m examples.embedding_drift_examp
 
 import argparse
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,8 +84,9 @@ def draw(p_values: list[float], sideways: list[float], named: list[float]) -> Fi
     """Draw the p-value of each day, and how many rows were named."""
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 6), layout="constrained", sharex=True)
     days = np.arange(1, N_DAYS + 1)
-    colours = np.where(np.array(p_values) < ALARM, "tab:orange", "tab:blue")
-    top.scatter(days, np.maximum(p_values, 1e-12), color=colours)
+    drawn, is_alarm = np.maximum(p_values, 1e-12), np.array(p_values) < ALARM
+    top.scatter(days[~is_alarm], drawn[~is_alarm], color="tab:blue", label="no alarm")
+    top.scatter(days[is_alarm], drawn[is_alarm], color="tab:orange", marker="D", label="alarm")
     top.axhline(ALARM, color="black", linestyle=":", label=f"alarm below {ALARM:g}")
     top.set(yscale="log", ylabel="p-value of the batch", title=f"{N_ROWS} rows a day; p-values below 1e-12 are drawn there")
     bottom.step(days, sideways, where="mid", color="black", label="lie sideways")
@@ -102,6 +104,22 @@ def draw(p_values: list[float], sideways: list[float], named: list[float]) -> Fi
     return figure
 
 
+Day = tuple[np.ndarray, np.ndarray]  # rows (n, d), and which of them lie sideways (n,)
+
+
+def watch(detector: QuadricDetector, days: Iterable[Day]) -> dict[str, list[float]]:
+    """Return the p-value of each day, and how many of its rows lie sideways and are named."""
+    names = ("p-value", "sideways", "named", "named rightly")
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for rows, is_sideways in days:
+        p_value = detector.drift_test(rows).pvalue
+        named = detector.predict(rows, false_discovery_rate=FALSE_DISCOVERIES)
+        counts = (is_sideways.sum(), named.sum(), named[is_sideways].sum())
+        for name, value in zip(found, (p_value, *counts), strict=True):
+            found[name].append(float(value))
+    return found
+
+
 def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dict[str, list[float]]:
     """Watch all days; return for each its p-value, how many papers lay sideways, and how many rows were named."""
     rng = np.random.default_rng(seed)
@@ -112,14 +130,8 @@ def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dic
         # The fit warns of groups, since the same papers are scanned several times. So they are later on: there are no new ones.
         warnings.filterwarnings("ignore", "rows are far nearer to each other")
         detector = QuadricDetector().fit(embed(network, taken(images.others, 3000, rng)))
-    found: dict[str, list[float]] = {"p-value": [], "sideways": [], "named": [], "named rightly": []}
-    for day in range(1, N_DAYS + 1):
-        rows, is_sideways = batch(day, images, rng)
-        rows = embed(network, rows)
-        named = detector.predict(rows, false_discovery_rate=FALSE_DISCOVERIES)
-        values = (detector.drift_test(rows).pvalue, is_sideways.sum(), named.sum(), named[is_sideways].sum())
-        for name, value in zip(found, values, strict=True):
-            found[name].append(float(value))
+    batches = (batch(day, images, rng) for day in range(1, N_DAYS + 1))
+    found = watch(detector, ((embed(network, rows), is_sideways) for rows, is_sideways in batches))
     if picture:
         figure = draw(found["p-value"], found["sideways"], found["named"])
         figure.savefig(picture, dpi=100)

@@ -81,8 +81,14 @@ def adbench(
             yield Split(group, data.training.numpy()[:n_rows], test, labels)
 
 
-def combined(training: np.ndarray, test: np.ndarray, votes: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the combinations (n,) of the scores (n, members) of test rows, standardised by those of the training rows."""
+Scores = dict[str, np.ndarray]
+
+
+def combined(training: np.ndarray, test: np.ndarray, votes: np.ndarray) -> Scores:
+    """Return combinations (n,) of the scores (n, members) of test rows.
+
+    Scores are standardised by those of the training rows.
+    """
     _, scores = standardizer(training, test)
     return {
         "average": average(scores),

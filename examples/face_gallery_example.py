@@ -53,12 +53,13 @@ def pictures(n_people: int, n_each: int, share_bad: float, rng: np.random.Genera
 def draw(gallery: Pictures, p_values: np.ndarray, result: HalfHalfResult) -> Figure:
     """Draw how bad pictures are against their p-values, and the identification rate with and without them."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", width_ratios=(3, 2))
-    for is_bad, colour, name in ((False, "tab:blue", "good"), (True, "tab:orange", "bad")):
+    for is_bad, colour, marker, name in ((False, "tab:blue", "o", "good"), (True, "tab:orange", "D", "bad")):
         some = (gallery.badness > 0.2) == is_bad
-        left.scatter(gallery.badness[some], p_values[some], s=8, color=colour, label=f"{name} ({some.sum()} pictures)")
+        label = f"{name} ({some.sum()} pictures)"
+        left.scatter(gallery.badness[some], p_values[some], s=8, color=colour, marker=marker, label=label)
     left.axhline(ERROR, color="black", linestyle=":", label=f"flagged below {ERROR}")
     left.set(yscale="log", xlabel="how bad a picture is, from 0 to 1", ylabel="p-value", title="Pictures of the gallery")
-    left.legend(loc="lower left", framealpha=1)
+    left.legend(loc="upper right")
     summary = result.summary()
     for shift, when, name, colour in ((-0.2, "before", "all pictures", "tab:gray"), (0.2, "after", "robust", "tab:blue")):
         heights = [summary[f"{rate}_{when}"][0] for rate in ("ir", "full_ir")]
@@ -72,15 +73,14 @@ def draw(gallery: Pictures, p_values: np.ndarray, result: HalfHalfResult) -> Fig
     return figure
 
 
-def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dict[str, float]:
-    """Fit, judge the gallery, and return shares of flagged pictures, a ROC-AUC and identification rates."""
-    rng = np.random.default_rng(seed)
-    training = pictures(400, 4, 0.0, rng)
-    gallery, others = pictures(300, 4, 0.1, rng, first=400), pictures(500, 4, 0.1, rng, first=700)
+Judgement = tuple[np.ndarray, HalfHalfResult]
+
+
+def judge(training: Pictures, gallery: Pictures, others: Pictures) -> Judgement:
+    """Return p-values of the gallery, and identification rates with and without bad pictures."""
     detector = QuadricDetector().fit(training.embeddings, groups=training.people)
-    bad = gallery.badness > 0.2
     p_values = detector.predict_pvalue(gallery.embeddings)
-    result = half_half_protocol(
+    rates = half_half_protocol(
         gallery.embeddings,
         gallery.people,
         detector.decision_function(gallery.embeddings),
@@ -88,14 +88,24 @@ def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dic
         detector.decision_function(others.embeddings),
         false_positive_rate=FALSE_POSITIVE_RATE,
     )
+    return p_values, rates
+
+
+def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dict[str, float]:
+    """Fit, judge the gallery, and return shares of flagged pictures, a ROC-AUC and identification rates."""
+    rng = np.random.default_rng(seed)
+    training = pictures(400, 4, 0.0, rng)
+    gallery, others = pictures(300, 4, 0.1, rng, first=400), pictures(500, 4, 0.1, rng, first=700)
+    p_values, rates = judge(training, gallery, others)
+    bad = gallery.badness > 0.2
     found = {
         "good pictures flagged": float(np.mean(p_values[~bad] <= ERROR)),
         "bad pictures flagged": float(np.mean(p_values[bad] <= ERROR)),
         "ROC-AUC of bad against good pictures": float(roc_auc_score(bad, -p_values)),
     }
-    found |= {name: mean for name, (mean, _) in result.summary().items()}
+    found |= {name: mean for name, (mean, _) in rates.summary().items()}
     if picture:
-        figure = draw(gallery, p_values, result)
+        figure = draw(gallery, p_values, rates)
         figure.savefig(picture, dpi=100)
         plt.close(figure)
     if not quiet:

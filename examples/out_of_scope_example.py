@@ -153,45 +153,56 @@ def draw(p_values: dict[str, np.ndarray]) -> Figure:
     figure, ax = plt.subplots(figsize=(7, 5), layout="constrained")
     errors = np.linspace(0, 0.3, 301)
     styles = {
-        "in scope": "black",
-        "in scope, fitted without groups": "tab:gray",
-        "other things": "tab:orange",
-        "other questions": "tab:blue",
+        "in scope": {"color": "black"},
+        "in scope, fitted without groups": {"color": "black", "linestyle": "dashed"},
+        "other things": {"color": "tab:orange"},
+        "other questions": {"color": "tab:blue"},
     }
     for kind, values in p_values.items():
-        ax.plot(errors, np.mean(values[:, None] <= errors, axis=0), color=styles[kind], label=f"{kind} ({len(values)})")
-    ax.plot([0, 0.3], [0, 0.3], color="black", linestyle=":", label="what was asked for, in scope")
+        ax.plot(errors, np.mean(values[:, None] <= errors, axis=0), label=f"{kind} ({len(values)} questions)", **styles[kind])
+    ax.plot([0, 0.3], [0, 0.3], color="tab:gray", linestyle=":", label="what was allowed")
     ax.set(
         xlabel="share of questions in scope that may be turned away",
         ylabel="share that is turned away",
         title="Questions to an assistant",
     )
-    ax.legend(loc="center right", framealpha=1)
+    ax.legend(loc="center right", bbox_to_anchor=(1, 0.6), framealpha=1)
     ax.grid(alpha=0.3)
     return figure
+
+
+Texts, PValues = dict[str, list[str]], dict[str, np.ndarray]  # by kind of questions
+
+
+def judge(questions: Questions, outside: Texts, rng: np.random.Generator) -> PValues:
+    """Fit to questions asked in two thirds of the ways; return p-values of the others."""
+    rows, ways = encode(questions.texts), rng.permutation(np.unique(questions.ways))
+    is_new = np.isin(questions.ways, ways[: len(ways) // 3])
+
+    detector = QuadricDetector().fit(rows[~is_new], groups=questions.ways[~is_new])
+    p_values = {"in scope": detector.predict_pvalue(rows[is_new])}
+    for kind, texts in outside.items():
+        p_values[kind] = detector.predict_pvalue(encode(texts))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit warns that the rows look like groups
+        ungrouped = QuadricDetector().fit(rows[~is_new])
+    p_values["in scope, fitted without groups"] = ungrouped.predict_pvalue(rows[is_new])
+    return p_values
 
 
 def main(picture: Path | None = None, quiet: bool = False, seed: int = 0) -> dict[str, float]:
     """Fit, and return what share of each kind of questions is turned away at the allowed error."""
     rng = np.random.default_rng(seed)
     questions = questions_in_scope(rng)
-    rows, outside = encode(questions.texts), questions_out_of_scope(rng)
-    ways = rng.permutation(np.unique(questions.ways))
-    is_new = np.isin(questions.ways, ways[: len(ways) // 3])
-    grouped = QuadricDetector().fit(rows[~is_new], groups=questions.ways[~is_new])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit warns that the rows look like groups
-        ungrouped = QuadricDetector().fit(rows[~is_new])
-    p_values = {"in scope": grouped.predict_pvalue(rows[is_new])}
-    p_values |= {kind: grouped.predict_pvalue(encode(texts)) for kind, texts in outside.items()}
-    p_values["in scope, fitted without groups"] = ungrouped.predict_pvalue(rows[is_new])
+    p_values = judge(questions, questions_out_of_scope(rng), rng)
     turned_away = {kind: float(np.mean(values <= ERROR)) for kind, values in p_values.items()}
     if picture:
         figure = draw(p_values)
         figure.savefig(picture, dpi=100)
         plt.close(figure)
     if not quiet:
-        print(f"fitted to {(~is_new).sum()} questions; turned away at an allowed error of {ERROR:.0%}:")
+        print(f"turned away at an allowed error of {ERROR:.0%}:")
         for kind, share in turned_away.items():
             print(f"{share:7.1%} of {len(p_values[kind])} questions, {kind}")
     return turned_away

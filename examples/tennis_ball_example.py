@@ -112,7 +112,7 @@ def _mean_distance(curve: Tensor, other: Tensor) -> float:
 
 def draw(points: Tensor, curves: dict[str, Tensor], distances: Distances, control: Distances) -> Figure:
     """Draw the truth, the fits to one cloud, and the distances between the two for all clouds."""
-    figure = plt.figure(figsize=(13, 7.5), layout="constrained")
+    figure = plt.figure(figsize=(10, 6.6), layout="constrained")
     solid, flat = figure.subfigures(1, 2, width_ratios=[2.2, 1])
     panels = solid.subplots(2, 2, subplot_kw={"projection": "3d"}).flat
     names = ["the truth", *curves]
@@ -144,7 +144,7 @@ def draw_distances(ax: Axes, distances: Distances, control: Distances) -> None:
         ax.plot(numbers, range(len(numbers)), label=name, **style)
     n_seeds = len(distances["kernel PCA"])
     ax.plot(control["kernel PCA"], range(n_seeds), ".", color=COLOURS["kernel PCA"], label="kernel PCA without the outlier")
-    ax.set(xlabel="mean distance between fitted and true curve", ylabel="seed of the cloud", xlim=(0, None))
+    ax.set(xlabel="mean distance between\nfitted and true curve", ylabel="seed of the cloud", xlim=(0, None))
     ax.set_yticks(range(n_seeds))
     ax.set_title(f"{n_seeds} clouds of 100 points each")
     ax.grid(alpha=0.3)

@@ -85,9 +85,9 @@ RULES: list[dict[str, Any]] = [
 
 
 def register(engine: Any) -> Any:
-    """Let an ADEngine of PyOD know :class:`QuadricDetector`, and choose it for embeddings and for many features.
+    """Register :class:`QuadricDetector` in an ADEngine of PyOD, which then plans it for embeddings and for many features.
 
-    Only this engine is changed. Doing it twice is the same as doing it once.
+    Only this engine is changed. A second call changes nothing.
 
     Parameters
     ----------
@@ -102,7 +102,8 @@ def register(engine: Any) -> Any:
     >>> from pyod.utils.ad_engine import ADEngine
     >>> from pyod_quadric import register
     >>> engine = register(ADEngine())
-    >>> engine.plan_detection({"data_type": "embedding", "n_features": 512, "has_nan": False})["detector_name"]
+    >>> profile = {"data_type": "embedding", "n_features": 512, "has_nan": False}
+    >>> engine.plan_detection(profile)["detector_name"]
     'QuadricDetector'
     """
     base: Any = getattr(engine, "kb", None)

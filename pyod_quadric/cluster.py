@@ -78,13 +78,13 @@ def _loaded(path: str, checksum: str, *_: int) -> QuadricDetector:
 def batch_scorer(path: str | PathLike[str]) -> BatchScorer:
     """Return a function that scores batches of rows by a model file, for workers of any cluster.
 
-    It takes arrays, pandas DataFrames and Series of rows, pickles to less than a kilobyte, and reads the file once in each
-    process. A process keeps the last four models, and reads a file again when it has changed.
+    The function takes arrays, pandas DataFrames and Series of rows. It pickles to less than a kilobyte, and reads the file once
+    in each process. A process keeps the last four models, and reads a file again when it has changed.
 
     Parameters
     ----------
     path : path
-        A file that :meth:`QuadricDetector.save` has written, at the same place for all workers.
+        A file of :meth:`QuadricDetector.save`, at the same path for all workers.
 
     Examples
     --------
@@ -106,12 +106,12 @@ def batch_scorer(path: str | PathLike[str]) -> BatchScorer:
 
 
 def score_dask(rows: "dask.array.Array", path: str | PathLike[str]) -> "dask.array.Array":
-    """Return the scores (n,) of a Dask array (n, d) by a model file, to be computed block by block where the blocks are.
+    """Return the scores (n,) of a Dask array (n, d) by a model file. They are lazy, and computed where the blocks are.
 
     Parameters
     ----------
     rows : dask.array.Array of shape (n, d)
-        Blocks that hold a part of the features are put together first.
+        Blocks that hold some of the features only are merged first.
     path : path
         As for :func:`batch_scorer`.
 
@@ -125,7 +125,8 @@ def score_dask(rows: "dask.array.Array", path: str | PathLike[str]) -> "dask.arr
     >>> detector = QuadricDetector().fit(rows)
     >>> with TemporaryDirectory() as folder:
     ...     detector.save(f"{folder}/model.safetensors")
-    ...     scores = score_dask(da.from_array(rows, chunks=(30, 3)), f"{folder}/model.safetensors").compute()
+    ...     blocks = da.from_array(rows, chunks=(30, 3))
+    ...     scores = score_dask(blocks, f"{folder}/model.safetensors").compute()
     >>> bool(np.allclose(scores, detector.decision_function(rows)))
     True
     """

@@ -75,102 +75,103 @@ CHECKPOINT_OPTIONS = ("checkpoint", "checkpoint_steps", "checkpoint_minutes")
 class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     """Outlier detection by the distance to an intersection of quadrics.
 
-    Rows are seen in three ways at once. The *linear part* is a Mahalanobis distance whose variances are those of held-out
-    rows: a Gaussian model that does not overfit. The *quadrics* are polynomials of degree 2, orthonormal in the Hilbert-
-    Schmidt inner product, that are small on the rows; each is weighted by how much better than the linear part it describes
-    held-out rows. The *neighbours* are rows of the fit: the nearest three say how near a point is to clusters and topics,
-    which no shape of the whole cloud knows. All are squared distances in the unit of held-out rows, and their sum is the
-    score.
+    The score of a row is the sum of three parts, all of them squared distances in the unit of held-out rows:
 
-    Everything is in closed form by default. Asking for anything of training (``constraint``, ``epoch_num``, ``lr`` and so on)
-    adds gradient descent, with orthonormality held by a penalty or on the Stiefel manifold. :meth:`from_paper` has the settings
-    of the paper.
+    - The *linear part* is a Mahalanobis distance. Its variances come from held-out rows, so it does not overfit.
+    - The *quadrics* are polynomials of degree 2 that are small on the training rows, and orthonormal in the Hilbert-Schmidt
+      inner product. Each is weighted by how much better than the linear part it describes held-out rows.
+    - The *neighbours* are training rows that were kept. The distance to the nearest three shows how near a row is to clusters
+      and topics, which the shape of the whole cloud does not.
 
-    Scores do not change when the data are rotated, reflected, shifted or scaled; where rows are normalised (see ``normalize``)
-    the origin counts, and shifts change them.
+    Everything is in closed form by default. Setting a parameter of training (``constraint``, ``epoch_num``, ``lr`` and so on)
+    adds gradient descent, which holds the quadrics orthonormal by a penalty or on the Stiefel manifold. :meth:`from_paper` has
+    the settings of the paper.
+
+    Scores do not change when all rows are rotated, reflected, shifted or scaled together. Where rows are normalised (see
+    ``normalize``) the origin counts, so shifts change them.
 
     Parameters
     ----------
     contamination : float in (0, 0.5], "auto" or thresholder, default=0.1
-        The share of outliers in the training rows, which decides ``threshold_``; or an object of pythresh that decides it. With
-        "auto" it is where the logarithm of a held-out score is three robust standard deviations above the median: of rows
-        without outliers that flags 3 % on average over 36 data sets (0 to 17 %), and outliers only if they are far out. It does
-        not guess how many outliers there are; see :func:`pyod_quadric.model.calibration.far_out`.
+        The share of outliers in the training rows. It decides ``threshold_`` and ``labels_``, not the scores. An object of
+        pythresh may decide instead. "auto" puts the threshold three robust standard deviations above the median of the
+        logarithms of the held-out scores. It flags what is far out and does not estimate how many outliers there are: among
+        rows without outliers it flagged 3 % on average over 36 data sets (0 to 17 %). See
+        :func:`pyod_quadric.model.calibration.far_out`.
     n_quadrics : int or "auto", default="auto"
-        How many quadrics: "auto" tries all that are orthonormal in the closed form, at most 400, and keeps those with evidence.
-        For ``score_function="mean_distance"`` it is half of all, at most 400, and from a random start at most 100.
+        The number of quadrics. "auto" tries all orthonormal ones of the closed form, at most 400, and keeps those with
+        evidence. For ``score_function="mean_distance"`` it takes half of all, at most 400, and from a random start at most 100.
     n_components : int, float, "auto" or None, default="auto"
-        The coordinates of the quadrics: this many principal ones, or as many as hold this share of the variance, whitened.
-        "auto" is the largest k with at least four rows for each of k (k + 1) / 2 entries, up to 50, or at least eight, up to
-        100; see :func:`pyod_quadric.fitting.components.auto_components`. None takes the input's own coordinates, centred and
-        with one scale.
+        The number of principal coordinates, whitened, in which the quadrics live; or the share of the variance that these
+        should hold. "auto" takes the largest k with at least four rows for each of the k (k + 1) / 2 entries of a matrix, up
+        to k = 50, or at least eight, up to k = 100; see :func:`pyod_quadric.fitting.components.auto_components`. None takes the
+        input's own coordinates, centred and divided by one number.
     normalize : bool or "auto", default="auto"
-        Whether to divide rows by their norm. "auto" normalises when there are at least 32 features, the norms carry less than
-        20 % of the variance, the mean carries more than 1 % of the mean squared norm or rows lie near a sphere around the
-        origin, and the distance from the mean goes with the norm (in ranks) far less once rows are normalised: around the
-        origin, short rows seem normal otherwise. Set it to
-        True for embeddings that are compared by cosines. A norm that is more than two deviations from the usual one then adds
-        to the score.
+        Whether to divide rows by their norms. Set it to True for embeddings that are compared by cosines. Otherwise short rows
+        seem normal, because they lie around the origin. A norm that is more than two deviations from the usual one then adds
+        to the score. "auto" normalises if all of these hold: there are at least 32 features; the norms carry less than 20 % of
+        the variance; the mean carries more than 1 % of the mean squared norm, or rows lie near a sphere around the origin; and
+        the distance from the mean depends on the norm (by ranks) far less once rows are normalised.
     standardize : bool or "auto", default="auto"
-        Whether to divide columns by their spread. "auto" does so where the spread of one is more than a million times that of
-        the lower quartile of all, as that of a time in milliseconds beside sensors, which would switch the others off.
-        Rotations then change scores.
+        Whether to divide columns by their spread; rotations then change the scores. "auto" does so if one spread is more than
+        a million times the lower quartile of all. An example is a time in milliseconds beside sensors: without division only
+        the time would count.
     score_function : {"combined", "linear", "quadrics", "neighbors", "linear+quadrics", "linear+neighbors", \
 "quadrics+neighbors", "mean_distance"}, default="combined"
         The sum of all three parts, some of them, or the paper's mean of the distances to all quadrics.
     n_prototypes : int, default=10000
-        The most rows that are kept as neighbours, drawn at random if there are more. They are in the fitted model and in its
-        files, in principal coordinates. Outliers among the rows, as ``robust`` sees them, are not kept. Time and memory of
-        scoring grow with them; "linear+quadrics" keeps none.
+        The largest number of training rows to keep as neighbours; they are drawn at random if there are more. Time and memory
+        of scoring grow with it. The model and its files hold these rows, in principal coordinates; "linear+quadrics" keeps
+        none. Outliers among the rows, as ``robust`` sees them, are not kept.
     n_folds : int, "auto" or None, default="auto"
-        The folds by which training rows are held out. More folds make decisions about new rows more exact where rows are few,
-        and take longer. "auto" is 20,000 divided by the number of rows, or of groups, from 5 to 10 (from 3 on, if quadrics are
-        trained). Training is repeated for each fold. None trains once and scores training rows in-sample, which only
-        ``score_function="mean_distance"`` allows: thresholds and p-values then are too low, the more so the fewer rows there
-        are.
+        The number of folds that hold out training rows. More folds make decisions about new rows more exact where rows are
+        few, and take longer; training is repeated for each. "auto" is 20,000 divided by the number of rows, or of groups, but
+        at least 5 (3 if quadrics are trained) and at most 10. None trains once and scores training rows in-sample, so that
+        thresholds and p-values are too low, the more so the fewer rows there are. Only ``score_function="mean_distance"``
+        allows it.
     robust : bool, default=True
-        Whether rows that are far from the others count less, from a first fit by which held-out rows are scored.
+        Whether rows that are far from the others count less. A first fit scores held-out rows to find them.
     distance : {"second_order", "first_order", "algebraic"}, default="second_order"
-        How far a point is from a quadric.
+        The distance from a row to a quadric.
     inner_product : {"hs", "coefficient"}, default="hs"
         What is orthonormal: the matrices, or all monomial coefficients (the paper's base problem, which is not equivariant).
     init : {"auto", "spectral", "random"} or Quadrics, default="auto"
-        Where the quadrics start: in closed form (up to 100 coordinates), at random, or given, in working coordinates. A random
-        start is trained.
+        Where the quadrics start: in closed form (up to 100 coordinates), at random, or at given ones in working coordinates.
+        A random start is always trained.
     constraint : {"penalty", "stiefel"}, optional
-        Train, and hold orthonormality by a soft penalty and torch's optimisers, or on the Stiefel manifold with geoopt's. The
-        penalty is the default of training.
+        Train the quadrics, and hold them orthonormal by a soft penalty, with torch's optimisers, or on the Stiefel manifold,
+        with geoopt's. If another parameter asks for training, "penalty" is the default.
     epoch_num : int, optional
-        How many times to go through the rows in training: 20 if training is asked for in any way, else 0, the closed form
-        alone. With scores other than "mean_distance" each fold is trained as well, so that held-out rows judge trained
+        The number of passes over the rows in training: 20 if any parameter asks for training, else 0, which leaves the closed
+        form. With scores other than "mean_distance" each fold is trained as well, so that held-out rows judge trained
         quadrics, too.
     lr : float, optional
         The learning rate of training: 0.01 from a random start, else 0.001.
     batch_size : int, optional
-        Rows of a training step, 1024 by default.
+        The number of rows in a training step, 1024 by default.
     optimizer_name : {"sgd", "adam"}, optional
         The optimiser of training, "sgd" by default.
     training_options : dict, optional
-        What is rarely changed in training, by the names of :class:`pyod_quadric.TrainingOptions`: ``orthonormality_weight``,
+        Options that are rarely changed, by their names in :class:`pyod_quadric.TrainingOptions`: ``orthonormality_weight``,
         ``momentum``, ``schedule``, ``validation_fraction``, ``patience``, ``checkpoint``, ``checkpoint_steps``,
-        ``checkpoint_minutes``; and ``loss``, what training minimises if it is not the ``distance`` ("squared_algebraic" is
-        allowed here).
+        ``checkpoint_minutes``. ``loss`` names what training minimises instead of the ``distance``; "squared_algebraic" is
+        allowed here.
     device : str, optional
-        Where to compute, "cuda:0" say; by default on a CUDA device if there is one, else on the CPU. Fitted numbers are kept
-        on the CPU.
+        Where to compute, such as "cuda:0"; by default on a CUDA device if there is one, else on the CPU. The fitted model is
+        kept on the CPU.
     window : int, optional
-        :meth:`partial_fit` learns from the latest ``window`` rows of a stream and forgets older ones, to follow data that
-        drift. By default it remembers all alike, by a uniform sample.
+        The number of latest rows of a stream from which :meth:`partial_fit` learns. Older rows are forgotten, so that the
+        detector follows drift. By default it learns from a uniform sample of all rows so far.
     random_state : int, RandomState or None, default=42
-        Decides the folds, the references and the order of rows in training. No global generator is used.
+        Seed of the folds, the reference points and the order of rows in training. No global generator is used.
     verbose : {0, 1, 2}, default=0
-        Nothing; where the fit is, with a bar for the current stage; or a line for each epoch of training.
+        What to print: nothing; the current stage of the fit, with a progress bar; or a line for each epoch of training.
 
     Raises
     ------
     ValueError
-        From :meth:`fit`, if a parameter is not allowed, or if training is asked for and ruled out at the same time: by
-        ``epoch_num=0``, or by ``score_function="linear"``, which has no quadrics.
+        From :meth:`fit`, if a value is not allowed, or if parameters contradict each other: training together with
+        ``epoch_num=0``, or with ``score_function="linear"``, which has no quadrics.
 
     Warns
     -----
@@ -180,36 +181,35 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     Attributes
     ----------
     decision_scores_ : ndarray of shape (n,)
-        The scores of the training rows, each by a model that has not seen it. So they are what new rows of the same kind
-        score, and ``threshold_``, ``labels_``, :meth:`predict_proba` and :meth:`predict_pvalue` hold for new rows.
-        ``decision_function(X_train)`` is lower: that model has seen the rows.
+        The out-of-fold scores of the training rows: each is scored by a model that has not seen it. New rows of the same kind
+        score alike, so ``threshold_``, ``labels_``, :meth:`predict_proba` and :meth:`predict_pvalue` hold for new rows.
+        ``decision_function(X_train)`` is lower, because that model has seen the rows.
     labels_, threshold_
-        PyOD's, from ``decision_scores_``.
+        As in every detector of PyOD, from ``decision_scores_``.
     groups_ : ndarray of shape (n,) or None
-        A number for the group of each training row, a hash of its name.
+        A number for the group of each training row: a hash of its name.
     n_quadrics_ : int
-        How many quadrics have a say.
+        The number of quadrics in the score.
     quadrics_ : Quadrics or None
-        In working coordinates.
+        The quadrics in working coordinates.
     quadric_weights_ : ndarray of shape (m,) or None
-        Of their squared distances in the score; None for the mean of the distances.
+        The weights of the squared distances in the score; None if the score is the mean of the distances.
     row_weights_ : ndarray of shape (n,)
-        How much each training row counted.
+        How much each training row counted, from 0 to 1.
     history_ : dict of lists
-        ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch.
+        ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch of training.
     timings_ : dict of str
-        The seconds of each stage of the latest fit, such as "row weights", "closed form", "training" and "held-out scores", in
-        order. They are not in the files of :meth:`save`, so that the same fit gives the same
-        file; after :meth:`load` there are none.
+        The seconds of each stage of the latest fit, in order, such as "row weights", "closed form", "training" and "held-out
+        scores". Files of :meth:`save` do not hold them, so that equal fits give equal files.
     model_ : pyod_quadric.model.Model
         Everything that a score needs.
     versions_ : dict of str
-        ``torch_version`` and ``pyod_quadric_version``; PyOD's ``save(detector, path, metadata=detector.versions_)`` keeps them
-        beside those that it writes down itself.
+        ``torch_version`` and ``pyod_quadric_version``. PyOD's ``save(detector, path, metadata=detector.versions_)`` keeps them
+        with the versions that it records itself.
     n_features_in_, feature_names_in_
-        scikit-learn's.
+        As in every estimator of scikit-learn.
     list_column_ : str
-        The column of lists that held the rows, if a column of a file did. In other files it is found by this name.
+        The name of the column of lists that held the rows, if a file had one. Other files are searched for this name.
 
     Examples
     --------
@@ -275,16 +275,17 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def from_paper(cls, variant: Literal["full", "base", "sub"] = "full", **changes: Any) -> Self:
         """Return a detector with the settings of Pavutnitskiy et al. (2022), whose score is the mean of the order-2 distances.
 
-        Rows are normalised; there is no change of coordinates but centring and one scale, no linear part, no row weights; SGD
-        from a random start, with a penalty of weight 1.
+        Rows are normalised, centred and divided by one number. SGD trains the quadrics from a random start, with a penalty of
+        weight 1. There is no linear part, and all rows count the same.
 
         Parameters
         ----------
         variant : {"full", "base", "sub"}
-            Q-FULL: 100 quadrics that minimise the order-2 distance, orthonormal in the Hilbert-Schmidt inner product. Q-BASE:
-            100 that minimise squared values, orthonormal in their coefficients. Q-SUB: Q-FULL with 30, for fewer rows.
+            "full" is Q-FULL: 100 quadrics that minimise the order-2 distance, orthonormal in the Hilbert-Schmidt inner
+            product. "base" is Q-BASE: 100 quadrics that minimise squared values, orthonormal in their coefficients. "sub" is
+            Q-SUB: Q-FULL with 30 quadrics, for fewer rows.
         **changes
-            Parameters of :class:`QuadricDetector` to change, such as ``epoch_num``, about which the paper says nothing.
+            Parameters of :class:`QuadricDetector` to change, such as ``epoch_num``, which the paper does not state.
             ``training_options`` are added to those of the variant.
 
         Examples
@@ -316,16 +317,16 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return cls(**(chosen | changes))
 
     def fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
-        """Learn what is normal from rows. If this fails, an earlier fit stays as it was.
+        """Learn from rows what is normal. A fit that fails leaves an earlier one as it was.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : ignored
         groups : array-like of shape (n,), optional
-            Which person, document or machine each row is of, as numbers or texts. Rows of one group are held out together, so
-            that decisions are right for rows of *new* groups. Without it, rows that come in groups seem more alike than rows of
-            new groups will be, and many of those are flagged.
+            The person, document or machine that each row belongs to, as numbers or texts. Rows of one group are held out
+            together, so that decisions hold for rows of *new* groups. Without ``groups``, such rows seem more alike than rows
+            of new groups will be, and many of those are flagged.
 
         Examples
         --------
@@ -349,19 +350,21 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def partial_fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
         """Learn from further rows of a stream.
 
-        A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it again whenever
-        the rows have become a tenth more. With ``window`` it is the latest ``window`` rows, and whenever a tenth of them is
-        new. Scores, labels and threshold of the training are those of the sample. The first fit needs three rows; fewer are
-        kept until others come. After :meth:`fit` the stream goes on from its rows, as they are then, and after a change of
-        ``window`` from those that were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier
-        fit stays as it was.
+        The detector keeps a uniform sample of at most 20,000 of all rows so far, and fits to it again whenever the number of
+        rows has grown by a tenth. With ``window`` it keeps the latest ``window`` rows, and fits again whenever a tenth of them
+        is new. ``decision_scores_``, ``labels_`` and ``threshold_`` are those of the kept rows.
+
+        The first fit needs three rows; fewer are kept until more come. After :meth:`fit` the stream continues with the rows of
+        that fit, as they are at that time; after a change of ``window``, with the rows that were kept. There are no
+        checkpoints: :meth:`save` keeps a stream. A call that fails leaves an earlier fit as it was.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : ignored
         groups : array-like of shape (n,), optional
-            As in :meth:`fit`; for all rows of a stream, or for none. Rows of one name are one group, whenever they come.
+            As in :meth:`fit`, for all chunks of a stream or for none. Rows with the same name are one group, in whichever
+            chunk they come.
 
         Examples
         --------
@@ -381,13 +384,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def decision_function(self, X: ArrayLike, batch_size: int | None = None) -> NDArray[np.float64]:
         """Return the outlier scores (n,) of rows (n, d), higher for more abnormal ones.
 
-        Rows of the fit score lower here than in ``decision_scores_``, since this model has seen them.
+        Training rows score lower here than in ``decision_scores_``, because this model has seen them.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         batch_size : int, optional
-            How many rows to score at once; memory grows with it, scores do not change.
+            The number of rows to score at a time. Memory grows with it; scores do not change.
         """
         rows = self._checked(X)
         size = BATCH_ROWS if batch_size is None else checked("batch_size", batch_size, (Whole(1),))
@@ -401,20 +404,20 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         false_positive_rate: float | None = None,
         false_discovery_rate: float | None = None,
     ) -> Any:
-        """Return which rows are outliers (n,), 1 for those that are.
+        """Return labels (n,): 1 for outliers, 0 for inliers.
 
-        By default those are rows with a score above ``threshold_``, which follows from ``contamination``.
+        By default, rows with a score above ``threshold_`` are outliers. It follows from ``contamination``.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         return_confidence : bool, default=False
-            Whether to return PyOD's confidence (n,) as well, which is about ``threshold_`` alone.
+            Whether to return PyOD's confidence (n,) as well, which concerns ``threshold_`` alone.
         false_positive_rate : float in (0, 1), optional
-            Flag this share of new inliers instead: rows with a p-value of at most that.
+            Flag this share of new inliers instead: rows whose p-value is at most this rate.
         false_discovery_rate : float in (0, 1), optional
-            Flag as many of these rows as can be such that on average at most this share of the flagged ones are inliers, by the
-            procedure of Benjamini and Hochberg. It is about all rows of the call together.
+            Flag as many rows as possible, so that on average at most this share of the flagged rows are inliers, by the
+            procedure of Benjamini and Hochberg. It looks at all rows of the call together.
 
         Examples
         --------
@@ -440,14 +443,15 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return (false_discovery_control(p_values) <= rate).astype(int)
 
     def predict_pvalue(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the p-values (n,) of rows (n, d): the share of rows like those of the fit that would score as high.
+        """Return the p-values (n,) of rows (n, d): the share of normal rows that would score at least as high.
 
-        A row like those of the fit has a p-value of at most 0.05 with probability 0.05. This holds if new rows and rows of the
-        fit are exchangeable (with ``groups``: new and old groups), and up to what leaving out a fold changes: a training
-        row is scored by a model of the other folds, a new row by the model of all rows. Proper cross-conformal p-values, which
-        would need all these models at scoring, are at most ``a`` with probability up to ``2 a`` (Barber et al. 2021). Outliers
-        among the rows of the fit make p-values larger. The smallest one is ``1 / (n + 1)``; beyond the thousand highest scores
-        of training rows they are rounded up by at most a hundredth.
+        A normal row has a p-value of at most 0.05 with probability 0.05. That assumes that new rows and training rows are
+        exchangeable (with ``groups``: new and old groups), and that leaving out a fold changes little: a model of the other
+        folds scores a training row, the model of all rows scores a new one. Proper cross-conformal p-values would need the
+        models of all folds at scoring time, and are at most ``a`` with probability up to ``2 a`` (Barber et al. 2021).
+
+        Outliers among the training rows make p-values larger. The smallest p-value is ``1 / (n + 1)``. Beyond the thousand
+        highest training scores, p-values are rounded up by at most a hundredth.
 
         Examples
         --------
@@ -460,19 +464,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return self.p_values_of(self.decision_function(X))
 
     def p_values_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the p-values (n,) of scores (n,) that :meth:`decision_function` has given."""
+        """Return the p-values (n,) of scores (n,) from :meth:`decision_function`."""
         check_is_fitted(self, "model_")
         return self._calibration().p_values_of(torch.as_tensor(scores, dtype=torch.float64)).numpy()
 
     def predict_proba(self, X: ArrayLike, method: str = "linear", return_confidence: bool = False) -> Any:
-        """Return the probabilities (n, 2) of being an inlier and an outlier.
+        """Return the probabilities (n, 2) that each row is an inlier and an outlier.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         method : {"linear", "unify", "posterior"}, default="linear"
-            PyOD's two, which are scores on a scale from 0 to 1; or what Bayes' theorem makes of the p-value of a row, if the
-            share of outliers among the rows to come is the ``contamination``. See
+            "linear" and "unify" are PyOD's, and map scores to [0, 1]. "posterior" applies Bayes' theorem to the p-value, under
+            the assumption that the ``contamination`` is the share of outliers among new rows. See
             :func:`pyod_quadric.model.calibration.posterior_of`.
         return_confidence : bool, default=False
             Whether to return PyOD's confidence (n,) as well.
@@ -482,7 +486,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> detector = QuadricDetector(contamination=0.1).fit(rng.normal(size=(999, 3)))
-        >>> detector.predict_proba(np.array([[9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]), method="posterior").round(2)
+        >>> rows = [[9.0, 9.0, 9.0], [0.0, 0.0, 0.0]]
+        >>> detector.predict_proba(rows, method="posterior").round(2)
         array([[0.3 , 0.7 ],
                [0.95, 0.05]])
         """
@@ -495,7 +500,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return (both, self.predict_confidence(X)) if return_confidence else both
 
     def predict_confidence(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return PyOD's confidence (n,) in the labels of rows (n, d): how often other training rows would give the same."""
+        """Return PyOD's confidence (n,) in the labels of rows (n, d): how often other training rows would lead to the same."""
         confidence: NDArray[np.float64] = BaseDetector.predict_confidence(self._with_number(), self._checked(X))
         return confidence
 
@@ -511,19 +516,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return BaseDetector.compute_rejection_stats(self._with_number(), *args, **options)
 
     def drift_test(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> DriftResult:
-        """Say whether a whole batch of rows is like the rows of the fit: drift, if it is not.
+        """Test whether a whole batch of rows is like the training rows; if not, the data have drifted.
 
-        The scores of the batch are compared with ``decision_scores_`` by the two-sample test of Kolmogorov and Smirnov.
-        Differences of up to 0.02 between the distributions do not count, so that large batches are not called drifted for
-        next to nothing. Where the fit has groups, so must the batch, and groups are compared by their mean p-values: rows of
-        one group say the same many times.
+        The two-sample Kolmogorov-Smirnov test compares the scores of the batch with ``decision_scores_``. Differences of up to
+        0.02 between the distributions do not count, so that a large batch is not called drifted for next to nothing. After a
+        fit with groups, give the groups of the batch as well; groups are compared by their mean p-values, because rows of one
+        group depend on each other.
 
         Parameters
         ----------
         X : array-like of shape (m, d)
-            From about 50 rows on.
+            Give at least about 50 rows.
         groups : array-like of shape (m,), optional
-            Which group each row is of, if the fit has groups.
+            The group of each row, if the fit has groups.
 
         Returns
         -------
@@ -543,7 +548,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return self.drift_of_scores(self.decision_function(X), groups=groups)
 
     def drift_of_scores(self, scores: NDArray[np.float64], *, groups: ArrayLike | None = None) -> DriftResult:
-        """Return :meth:`drift_test`'s result for scores (m,) that :meth:`decision_function` has given."""
+        """Return the result of :meth:`drift_test` for scores (m,) from :meth:`decision_function`."""
         self._check_groups(groups)
         if groups is None or self.groups_ is None:
             return drift_of(scores, self.decision_scores_)
@@ -556,18 +561,18 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return self._in_blocks(self.model_.quadric_distances, rows)
 
     def explain(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return what each feature adds to the score of each row: (n, d), not negative, rows sum to the score.
+        """Return what each feature adds to the score of each row, shape (n, d). No entry is negative; rows sum to the score.
 
-        A quadric's share is split by the squared entries of its gradient, the direction in which the quadric is nearest; the
-        linear part by the squared standardised deviations ``C^(-1/2) (x - mean)``.
+        The squared entries of a quadric's gradient, which points to the quadric, split what the quadric adds. The squared
+        standardised deviations ``C^(-1/2) (x - mean)`` split the linear part.
         """
         rows = self._checked(X)
         return self._in_blocks(self.model_.contributions, rows)
 
     def project(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the nearest point of the learnt manifold for each row (n, d): the row without its noise.
+        """Return the nearest point of the learnt manifold for each row, shape (n, d): the row without its noise.
 
-        See :meth:`pyod_quadric.model.Model.project`. Rows are normalised before, if the detector does so.
+        Rows are normalised first, if the detector normalises. See :meth:`pyod_quadric.model.Model.project`.
         """
         rows = self._checked(X)
         return self._in_blocks(self.model_.project, rows)
@@ -591,14 +596,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         columns : list of int, optional
             The features to show; all by default.
         cutoffs : list of float, optional
-            Quantiles of the training rows to draw as bands; 1 - contamination and 0.99 by default.
+            Quantiles of the training rows to draw; ``1 - contamination`` and 0.99 by default.
         feature_names : list of str, optional
-            Names of the features shown; those of the DataFrame that was fitted, if there was one.
+            Names of the features shown; by default those of the fitted DataFrame, if there was one.
         file_name, file_type : str, optional
-            Where to save the figure, ``file_name.file_type`` (png by default). It is closed then; otherwise it stays open, as
-            pyplot's figures do, so that notebooks show it.
+            Where to save the figure, ``file_name.file_type`` (png by default). A saved figure is closed; otherwise it stays
+            open, so that notebooks show it.
         X : array-like of shape (n, d), optional
-            The training rows; needed only after loading, since files do not hold them.
+            The training rows. They are needed after loading, because files do not hold them.
 
         Returns
         -------
@@ -626,19 +631,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         )
 
     def save(self, path: str | PathLike[str], *, sample: bool | None = None) -> None:
-        """Write the fitted detector to a file that holds numbers and names and no code; see :mod:`pyod_quadric.model.saved`.
+        """Write the fitted detector to a file that holds numbers and names but no code.
 
-        The file takes the place of an old one at once, when it is complete. Of the training rows only those are in it that
-        are kept as neighbours (see ``n_prototypes``), so that :meth:`explain_outlier` needs them again. Neither is what
-        belongs to this machine: there is no ``checkpoint`` after loading, and no ``device``, unless it is "cpu". What would
-        need code to be loaded cannot be saved: a thresholder as ``contamination``, a RandomState as ``random_state``.
+        The file replaces an old one in one step, when it is complete. It holds the training rows that are kept as neighbours
+        (see ``n_prototypes``) and no others, so :meth:`explain_outlier` needs the training rows again after loading. It leaves
+        out what belongs to this machine: ``checkpoint``, and ``device`` unless it is "cpu". A thresholder as ``contamination``
+        and a RandomState as ``random_state`` cannot be saved, since loading them would need code.
 
         Parameters
         ----------
         path : path
         sample : bool, optional
-            Whether to save the sample of rows with which :meth:`partial_fit` goes on after loading. By default it is saved of
-            streams; True saves it after :meth:`fit`, too, and False of no detector, so that there are no rows in the file.
+            Whether to save the sample of rows with which :meth:`partial_fit` resumes after loading. By default streams save
+            it. True saves it after :meth:`fit`, too; False saves it in no case.
 
         Examples
         --------
@@ -656,13 +661,13 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a detector that :meth:`save` has written; nothing in the file is run.
+        """Read a detector from a file of :meth:`save`. The file is untrusted input: it is validated, and nothing in it is run.
 
         Raises
         ------
         ValueError
-            If the file is damaged, was written by another program or by a newer format, or if anything in it is not as
-            :meth:`save` writes it.
+            If the file is damaged, comes from another program or has a newer format, or if anything in it differs from what
+            :meth:`save` would write.
         """
         try:
             return cls._from_state(*from_content(read_container(path)))
@@ -672,14 +677,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def save_pretrained(self, folder: str | PathLike[str]) -> None:
         """Write the fitted detector as a folder for a model hub: the file of :meth:`save`, a configuration, and a model card.
 
-        ``model.safetensors`` has everything, without the sample of a stream; ``config.json`` says what is in it; ``README.md``
-        is a model card with front matter, with the figures of the fit and gaps for what only you know. It is not written where
-        there is one. Nothing is uploaded: ``huggingface_hub.upload_folder`` does that.
+        ``model.safetensors`` holds the detector, without the sample of a stream. ``config.json`` describes it. ``README.md`` is
+        a model card with front matter, the figures of the fit, and gaps for what only you know; an existing card is kept.
+        Nothing is uploaded: use ``huggingface_hub.upload_folder``.
 
         Parameters
         ----------
         folder : path
-            Made if it is not there.
+            Created if it does not exist.
 
         Examples
         --------
@@ -697,25 +702,26 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     @classmethod
     def from_pretrained(cls, folder: str | PathLike[str]) -> Self:
-        """Read a detector from a local folder that :meth:`save_pretrained` has written; nothing in it is run.
+        """Read a detector from a local folder of :meth:`save_pretrained`; nothing in it is run.
 
         Parameters
         ----------
         folder : path
-            For a model on a hub, what ``huggingface_hub.snapshot_download("OWNER/NAME")`` returns.
+            For a model on a hub, pass what ``huggingface_hub.snapshot_download("OWNER/NAME")`` returns.
         """
         return cls.load(model_file(folder))
 
     def to_module(self, *, p_values: bool = False) -> ScoreModule:
         """Return the fitted score as a torch module, from raw rows (n, d) to :meth:`decision_function`'s scores (n,).
 
-        Preprocessing is included, gradients flow through it, and its numbers are buffers, so that it can follow an encoder. It
-        computes in float64 unless ``float()`` makes it faster and less exact; see :class:`pyod_quadric.export.ScoreModule`.
+        The module includes all preprocessing, gradients flow through it, and its numbers are buffers, so it can follow an
+        encoder. It computes in float64; ``float()`` makes it faster and less exact. See
+        :class:`pyod_quadric.export.ScoreModule`.
 
         Parameters
         ----------
         p_values : bool, default=False
-            Whether the module gives a pair, scores and the p-values (n,) of :meth:`predict_pvalue`.
+            Whether the module returns a pair: scores, and the p-values (n,) of :meth:`predict_pvalue`.
 
         Examples
         --------
@@ -732,11 +738,11 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return ScoreModule(self.model_, self._calibration() if p_values else None)
 
     def to_onnx(self, path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> None:
-        """Write the fitted score as an ONNX graph, with the packages of the ``onnx`` extra.
+        """Write the fitted score as an ONNX graph. Needs the extra ``onnx``.
 
-        The graph, of opset 18, takes ``rows`` (n, d) of a given type, for any n, and gives ``scores`` (n,) and ``p_values``
-        (n,), computed in float64. The properties of the file have ``threshold_`` (as "threshold": higher scores are those of
-        outliers), the names of the features as JSON, if there are any ("feature_names"), and ``versions_``.
+        The graph, of opset 18, takes ``rows`` (n, d) for any n, and returns ``scores`` (n,) and ``p_values`` (n,), computed in
+        float64. The properties of the file hold ``threshold_`` as "threshold" (rows with higher scores are outliers), the names
+        of the features, if there are any, as JSON in "feature_names", and ``versions_``.
 
         Parameters
         ----------
@@ -752,7 +758,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     @property
     def input_quadrics_(self) -> Quadrics | None:
-        """The quadrics as polynomials of the (normalised) input: m matrices of size d × d, made anew each time."""
+        """The quadrics as polynomials of the (normalised) input: m matrices of size d × d, computed on each access."""
         check_is_fitted(self, "model_")
         return self.model_.in_input_space()
 
@@ -763,12 +769,12 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     @property
     def n_quadrics_(self) -> int:
-        """How many quadrics have a say."""
+        """The number of quadrics in the score."""
         return 0 if self.model_.quadrics is None else len(self.model_.quadrics)
 
     @property
     def quadric_weights_(self) -> NDArray[np.float64] | None:
-        """The weights of their squared distances in the score; None for the mean of the distances."""
+        """The weights of the squared distances in the score; None if the score is the mean of the distances."""
         weights = self.model_.quadric_weights
         return None if weights is None else weights.numpy()
 

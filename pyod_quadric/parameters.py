@@ -76,15 +76,15 @@ class TrainingOptions(_Declared):
     Parameters
     ----------
     constraint : {"penalty", "stiefel"}, default="penalty"
-        How orthonormality is held: by a soft penalty, or by staying on the Stiefel manifold.
+        How quadrics are held orthonormal: by a soft penalty, or by descent on the Stiefel manifold.
     inner_product : {"hs", "coefficient"}, default="hs"
         What is orthonormal: the matrices (equivariant), or all monomial coefficients (the paper's base problem).
     orthonormality_weight : float, optional
         The weight λ of the penalty, 1 by default; the manifold has none.
     distance : {"second_order", "first_order", "algebraic", "squared_algebraic"}, default="second_order"
-        What is minimised: the mean over rows of the sum of this over quadrics.
+        The distance to minimise: its sum over quadrics, averaged over rows.
     optimizer_name : {"sgd", "adam"}, default="sgd"
-        Torch's with the penalty. On the manifold, geoopt's RiemannianSGD, or an Adam of its own for frames.
+        With the penalty, torch's optimisers. On the manifold, geoopt's RiemannianSGD, or an Adam made for frames.
     lr : float, default=0.01
         The learning rate at the start.
     momentum : float, default=0.9
@@ -92,7 +92,7 @@ class TrainingOptions(_Declared):
     schedule : {"cosine", "constant"}, default="cosine"
         How the learning rate falls from epoch to epoch: along half a cosine to almost 0, or not at all.
     epoch_num : int, default=20
-        How many times to go through the rows.
+        The number of passes over the rows.
     batch_size : int, default=1024
     validation_fraction : float, default=0.0
         The share of rows to hold out for ``held_out_loss`` in the history: one in two, three, four, and so on, whichever is
@@ -100,22 +100,22 @@ class TrainingOptions(_Declared):
     patience : int, optional
         Stop after this many epochs without a smaller held-out loss, and return the best quadrics instead of the last.
     seed : int, default=0
-        Decides the order of the rows.
+        Seed of the order of the rows.
     verbose : {0, 1, 2}, default=0
-        Nothing, a progress bar, or a line for each epoch.
+        What to print: nothing, a progress bar, or a line for each epoch.
     checkpoint : path, optional
-        Where to keep the state of the run. If the file exists, the run resumes from it, after a check of options, start,
-        coordinates and all rows that it is the same run. Rows from a loader cannot be compared.
+        The file that keeps the state of the run. If it exists, the run resumes from it, after a check that options, start,
+        coordinates and all rows are the same. Rows from a loader cannot be compared.
     checkpoint_steps : int, optional
-        Write it every this many steps.
+        The number of steps after which to write it.
     checkpoint_minutes : float, optional
-        Otherwise, write it every this many minutes, 10 by default. It is always written at the start and at the end.
+        Otherwise, the number of minutes after which to write it, 10 by default. It is always written at the start and the end.
 
     Raises
     ------
     ValueError
-        If a value is not allowed, or would have no effect: a weight of the penalty on the manifold, times of a checkpoint
-        without a file for it.
+        If a value is not allowed or would have no effect: a weight of the penalty on the manifold, or times of a checkpoint
+        without a file.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class Parameters(_Declared):
     normalize: bool | Literal["auto"] = declared("auto", "whether to divide rows by their norm", Flag(), Words("auto"))
     standardize: bool | Literal["auto"] = declared("auto", "whether to divide columns by their spread", Flag(), Words("auto"))
     score_function: Score = declared("combined", "what the score is made of", Words(Score))
-    n_prototypes: int = declared(10_000, "the most rows that are kept as neighbours of new ones", Whole(1))
+    n_prototypes: int = declared(10_000, "the largest number of training rows to keep as neighbours", Whole(1))
     n_folds: int | Literal["auto"] | None = declared(
         "auto", "folds by which training rows are held out", Words("auto"), Whole(LEAST_ROWS), Nothing()
     )

@@ -1,7 +1,7 @@
 """Pictures, each drawn on the given matplotlib Axes, or on a new one, which is returned."""
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, cycle
 from os import PathLike
 from textwrap import fill
 from typing import Any
@@ -47,13 +47,13 @@ def plot_contributions(
     path: str | PathLike[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what each feature adds to the score of one row, over bands of what it adds to others.
+    """Draw what each feature adds to the score of one row, beside quantiles of what it adds to other rows.
 
     Parameters
     ----------
     contributions : ndarray of shape (d,)
     others : ndarray of shape (n, d)
-        Of the rows to compare with.
+        The contributions of the rows to compare with.
     columns : sequence of int, optional
         The features to show; all by default.
     cutoffs : sequence of float
@@ -62,7 +62,7 @@ def plot_contributions(
         One for each feature shown.
     title : str
     path : path, optional
-        Where to save the picture; one that is saved is not shown.
+        Where to save the picture. A saved picture is not shown.
     ax : matplotlib Axes, optional
     """
     shown = np.arange(len(contributions)) if columns is None else np.asarray(columns)
@@ -75,9 +75,10 @@ def plot_contributions(
         _, ax = plt.subplots(figsize=(min(14.0, max(6.4, 0.3 * len(shown))), 4.8), layout="constrained")
     places = np.arange(len(shown))
     ax.bar(places, contributions[shown], color="lightsteelblue", label="this row")
-    for cutoff, color in zip(cutoffs, plt.get_cmap("autumn_r")(np.linspace(0.4, 1, len(cutoffs))), strict=True):
+    for cutoff, style in zip(cutoffs, cycle(("dotted", "solid", "dashed", "dashdot")), strict=False):
         band = np.quantile(others[:, shown], cutoff, axis=0)
-        ax.step(places, band, where="mid", color=color, label=f"{cutoff:.0%} of training rows are below")
+        label = f"{cutoff:.0%} of training rows are below"
+        ax.hlines(band, places - 0.45, places + 0.45, color="black", linestyle=style, label=label)
     if len(shown) <= MOST_NAMES:
         names = [str(number) for number in shown] if feature_names is None else list(feature_names)
         long = max(map(len, names)) > 3
@@ -94,7 +95,7 @@ def plot_contributions(
 
 
 def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
-    """Draw ``-log(λₙ / λ₁)`` over the principal axes, and where Wold's criterion ends the manifold.
+    """Draw ``-log(λₙ / λ₁)`` over the principal axes, and the dimension by Wold's criterion.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = None) -> Axes:
-    """Draw the losses of a training over its epochs, and how far from orthonormal the quadrics were, on an axis of its own.
+    """Draw losses over the epochs of a training, and the orthonormality error on a second axis.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
     Returns
     -------
     matplotlib.axes.Axes
-        That of the losses.
+        The axes of the losses.
 
     Examples
     --------
@@ -155,21 +156,21 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
 
 
 def plot_comparison(comparison: Comparison) -> Figure:
-    """Draw the detectors of a comparison, and of penalty against manifold the losses, the errors and the scores.
+    """Draw a comparison: its detectors, and losses, errors and scores of penalty against manifold.
 
-    The first picture has the ROC-AUC of each detector, or without labels the rank correlation of its scores with those of the
-    default. The others are about quadrics alone: held-out losses and orthonormality errors over time, and one score over the
-    other.
+    The first panel has the ROC-AUC of each detector or, without labels, the rank correlation of its scores with those of the
+    default. The others show quadrics alone: held-out losses over time, orthonormality errors over time, and the scores of the
+    manifold over those of the penalty.
 
     Parameters
     ----------
     comparison : Comparison
-        Of :func:`pyod_quadric.compare_constraints`.
+        The result of :func:`pyod_quadric.compare_constraints`.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Which belongs to no window; ``savefig`` writes it.
+        A figure without a window; ``savefig`` writes it.
     """
     figure = Figure(figsize=(13, 8), layout="constrained")
     detectors, losses, errors, scores = figure.subplots(2, 2).flat
@@ -231,11 +232,11 @@ def plot_scores(
     Parameters
     ----------
     scores : array-like of shape (n,)
-        ``detector.decision_scores_``, or those of new rows; of any detector of PyOD.
+        ``detector.decision_scores_``, or scores of new rows, by any detector of PyOD.
     threshold : float
         ``detector.threshold_``.
     labels : array-like of shape (n,), optional
-        1 for rows that are known to be outliers, to be drawn apart.
+        1 for known outliers, which are drawn in another colour.
     bins : int, default=50
     ax : matplotlib Axes, optional
 
@@ -316,24 +317,24 @@ def plot_quadrics(
     n_cells: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw quadrics in the coordinates of the input: curves for two features; for three, surfaces and where they meet.
+    """Draw quadrics in input coordinates: curves for two features; for three, surfaces and the curves in which they meet.
 
     Parameters
     ----------
     model : Model or Quadrics
-        ``detector.model_``, whose quadrics with the largest weights are drawn; or quadrics in two or three variables, of which
-        the first ones are drawn.
+        ``detector.model_``, of which the quadrics with the largest weights are drawn; or quadrics in two or three variables,
+        of which the first ones are drawn.
     rows : array-like of shape (n, d), optional
-        Points to draw as well.
+        Rows to draw as points.
     labels : array-like of shape (n,), optional
-        1 for rows that are outliers, to be drawn apart.
+        1 for outliers, which are drawn in another colour.
     most : int, default=2
-        How many quadrics to draw at most.
+        The largest number of quadrics to draw.
     bounds : array-like of shape (2, d), optional
-        The lowest and the highest corner of the box to draw in; by default that of the rows and a tenth more on each side,
+        The lowest and the highest corner of the box to draw. By default the range of the rows and a tenth more on each side;
         without rows from -1 to 1.
     n_cells : int, optional
-        The fineness: the cells of an edge of the box; 200 in the plane, 24 in space by default.
+        The number of grid cells along each edge of the box; by default 200 in the plane and 24 in space.
     ax : matplotlib Axes, optional
         With ``projection="3d"`` for three features.
 
@@ -342,7 +343,8 @@ def plot_quadrics(
     >>> import torch
     >>> from pyod_quadric import Quadrics
     >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
-    >>> ax = plot_quadrics(circle, [[0.6, 0.8], [0.0, 0.0]], labels=[0, 1], bounds=[[-2, -2], [2, 2]])
+    >>> rows = [[0.6, 0.8], [0.0, 0.0]]
+    >>> ax = plot_quadrics(circle, rows, labels=[0, 1], bounds=[[-2, -2], [2, 2]])
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['quadric 0', '1 inliers', '1 outliers']
     """
@@ -368,9 +370,10 @@ def plot_quadrics(
     ax.set(**limits, xlabel="x₁", ylabel="x₂", title="Learnt quadrics" if isinstance(model, Model) else "Quadrics")
     if d == 3:
         ax.set(zlabel="x₃", box_aspect=(box[1] - box[0]).tolist())
+        ax.locator_params(nbins=3)  # more numbers would cover each other in a small picture
     else:
         ax.set_aspect("equal")
-    _legend_below(ax, 0.04 if d == 3 else 0.14, ncols=2)
+    _legend_below(ax, 0.07 if d == 3 else 0.14, ncols=2)
     return ax
 
 

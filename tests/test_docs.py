@@ -11,7 +11,7 @@ import pyod_quadric
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.relative_to(DOCS).parts[0] not in ("_build", "proposals")]
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.relative_to(DOCS).parts[0] != "_build"]
 FENCED = re.compile(r"^(`{3,}).*?^\1$", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -62,6 +62,14 @@ def test_links_and_pictures_lead_somewhere(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in headings(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_included_code_is_there(page):
+    for script, name in re.findall(
+        r"^```\{literalinclude\} (\S+)\n.*?^:pyobject: (\w+)$", page.read_text(), flags=re.DOTALL | re.MULTILINE
+    ):
+        assert re.search(rf"^(def|class) {name}\b", (page.parent / script).read_text(), flags=re.MULTILINE), (script, name)
 
 
 def test_the_gallery_has_every_example():

@@ -64,7 +64,8 @@ def test_the_session_on_the_command_line(tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "people.npy", people)
     np.save(tmp_path / "others.npy", rng.normal(size=(60, 4)))
     monkeypatch.chdir(tmp_path)
-    lines = [line for language, code in blocks(SESSION) if language == "sh" for line in code.splitlines()]
+    session = [code.replace("\\\n", " ") for language, code in blocks(SESSION) if language == "sh"]
+    lines = [line for code in session for line in code.splitlines()]
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("pyod-quadric ")]
     assert {command[0] for command in commands} == set(COMMANDS)
     for command in commands:

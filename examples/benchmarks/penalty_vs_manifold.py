@@ -391,7 +391,9 @@ def detail_table(records: dict[str, Records]) -> str:
 
 def draw(records: dict[str, Records], seconds: dict[str, float], steps: list[int], title: str) -> Figure:
     """Draw performance profiles by time, data profiles by steps, and what a wrong learning rate costs."""
-    figure, panels = plt.subplots(2, 3, figsize=(15, 8.5), layout="constrained")
+    # Two columns, so that it can be read in a column of text.
+    figure, grid = plt.subplots(3, 2, figsize=(9.2, 12), layout="constrained")
+    panels = grid.T
     every = list(records.values())
     numbers = np.arange(1, steps[-1] + 1)
     for row, (left, left_early) in enumerate(zip(SOLVED, SOLVED_EARLY, strict=True)):
@@ -418,13 +420,14 @@ def draw(records: dict[str, Records], seconds: dict[str, float], steps: list[int
         ratios_to_reference = sorted(entries[name]["losses"][-1] / entries[REFERENCE]["losses"][-1] for entries in every)
         panels[1, 2].plot(np.linspace(0, 1, len(every)), ratios_to_reference, style, color=colour)
     panels[0, 2].set(xlabel="decades from the best learning rate", ylabel="loss over the best, median, at most 3")
+    panels[0, 2].set_xticks(decades)
     panels[1, 2].set(xlabel="share of cases", ylabel=f"final loss over that of {REFERENCE}", yscale="log", ylim=(0.5, 2))
     panels[1, 2].set_yticks([0.5, 0.7, 1, 1.4, 2], ["0.5", "0.7", "1", "1.4", "2"], minor=False)
     panels[1, 2].minorticks_off()
     for ax in panels.flat:
         ax.grid(alpha=0.3)
-    figure.suptitle(title)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.suptitle(title, fontsize=10)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
@@ -433,7 +436,7 @@ def conditions(size: Size, seed: int, n_cases: int) -> str:
     grid = ", ".join(f"1e{exponent}" for exponent in size.exponents)
     return (
         f"{n_cases} cases, k = {size.n_components} (20 for known optima), batch {BATCH_SIZE}, {size.n_steps} steps, cosine "
-        f"schedule, momentum {MOMENTUM}, λ = 1,\nlearning rates {grid} and the half powers beside the best; "
+        f"schedule, momentum {MOMENTUM}, λ = 1,\nlearning rates {grid} and the half powers beside the best,\n"
         f"seeds {seed} to {seed + size.n_seeds - 1}; all at the retracted point"
     )
 

@@ -158,7 +158,7 @@ def _add_robustness(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--embeddings", required=True, metavar="FILE", help=f"embeddings of identities in a {INPUTS} file")
     parser.add_argument("--labels", metavar="FILE", help="their identities, an array or a table with one column")
     parser.add_argument("--model", required=True, metavar="FILE", help="a model file, fitted to other rows")
-    parser.add_argument("--distractors", metavar="FILE", help="embeddings of nobody among the identities")
+    parser.add_argument("--distractors", metavar="FILE", help="embeddings of other identities")
     parser.add_argument(
         "--false-positive-rate", type=float, default=1e-5, metavar="SHARE", help="of different pairs (default: %(default)s)"
     )
@@ -204,12 +204,12 @@ def _add_input(
             "input", metavar=name, help=f"rows in a {INPUTS} file or a folder of them; - is CSV or JSON lines on stdin"
         )
     group.add_argument("--columns", type=names, metavar="A,B,...", help="the features of a table; by default all its columns")
-    group.add_argument("--drop", type=names, default=[], metavar="A,B,...", help="columns of a table that are no features")
-    group.add_argument("--label-column", metavar="NAME", help="the column of the labels, which is no feature; in .npz an array")
+    group.add_argument("--drop", type=names, default=[], metavar="A,B,...", help="columns of a table to leave out")
+    group.add_argument("--label-column", metavar="NAME", help="the column of the labels, not a feature; in .npz an array")
     group.add_argument(
         "--id-column",
         metavar="NAME",
-        help="the column that identifies rows, which is no feature; results have it beside them; in .npz an array",
+        help="the column that identifies rows, not a feature; results repeat it; in .npz an array",
     )
     group.add_argument("--array", metavar="NAME", help="the rows in an .npz file; by default X, or the only array")
     group.add_argument("--no-header", action="store_true", help="the first line of a .csv file holds numbers, not names")
@@ -226,7 +226,7 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
     """Add the groups of rows."""
     groups = parser.add_mutually_exclusive_group()
     groups.add_argument(
-        "--group-column", metavar="NAME", help="the column that says which person, document or machine a row is of; no feature"
+        "--group-column", metavar="NAME", help="the column with the person, document or machine of each row, not a feature"
     )
     groups.add_argument("--groups", metavar="FILE", help="the same in a file of its own, an array or a table with one column")
 
@@ -234,7 +234,7 @@ def _add_groups(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser, help_text: str, required: bool = False) -> None:
     """Add a file to write."""
     parser.add_argument("-o", "--output", metavar="FILE", required=required, help=help_text)
-    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:

@@ -36,9 +36,9 @@ HALVINGS = 70
 def geometric_distance(points: Tensor, quadrics: Quadrics) -> Tensor:
     """Return the exact distance from each point to each quadric, shape (n, m); infinite for an empty quadric.
 
-    Computed in float64, whatever the input. A polynomial whose minimum is zero up to rounding (a double plane, say)
-    counts as touching zero. The cost is an eigendecomposition for each quadric and some seventy passes over the points,
-    so this is for checking and for small data; scores use :func:`pyod_quadric.second_order_distance`.
+    Computed in float64, whatever the input. A polynomial whose minimum is zero up to rounding, such as a double plane,
+    counts as touching zero. The cost is an eigendecomposition for each quadric and some seventy passes over the points, so
+    use it for checks and for small data. Scores use :func:`pyod_quadric.second_order_distance`.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ def geometric_distance(points: Tensor, quadrics: Quadrics) -> Tensor:
 
     >>> import torch
     >>> from pyod_quadric import Quadrics
-    >>> ellipse = Quadrics(torch.diag(torch.tensor([1.0, 4.0]))[None], torch.zeros(1, 2), torch.tensor([-4.0]))
+    >>> matrix = torch.diag(torch.tensor([1.0, 4.0]))
+    >>> ellipse = Quadrics(matrix[None], torch.zeros(1, 2), torch.tensor([-4.0]))
     >>> geometric_distance(torch.tensor([[0.0, 0.0]]), ellipse)
     tensor([[1.]])
     """

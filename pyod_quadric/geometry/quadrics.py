@@ -22,13 +22,13 @@ class Quadrics:
     Parameters
     ----------
     quadratic : Tensor of shape (m, d, d)
-        The symmetric matrices A. Asymmetry at the level of rounding is averaged away, anything larger is an error.
+        The symmetric matrices A. Asymmetry at the level of rounding is averaged away; anything larger is an error.
     linear : Tensor of shape (m, d)
         The vectors b.
     constant : Tensor of shape (m,)
         The numbers c.
     check_values : bool, default=True
-        Whether to look at the numbers (finite, symmetric, no zero polynomial) besides shapes, dtypes and devices. Looking
+        Whether to validate the numbers (finite, symmetric, no zero polynomial) as well as shapes, dtypes and devices. That
         costs a pass over the numbers and, on an accelerator, a synchronisation.
 
     Examples
@@ -64,7 +64,7 @@ class Quadrics:
         Parameters
         ----------
         coefficients : Tensor of shape (m, D), D = d (d + 3) / 2 + 1
-            Per row the coefficients of ``x_i x_j`` for ``i <= j`` row by row, of ``x_i``, and of 1.
+            For each quadric the coefficients of ``x_i x_j`` for ``i <= j`` row by row, of ``x_i``, and of 1.
 
         Examples
         --------
@@ -189,8 +189,9 @@ class Quadrics:
         Examples
         --------
         >>> import torch
-        >>> both = Quadrics(torch.tensor([[[2.0]]]), torch.tensor([[4.0]]), torch.tensor([6.0])).orthonormalized()
-        >>> both.quadratic, both.linear
+        >>> one = Quadrics(torch.tensor([[[2.0]]]), torch.tensor([[4.0]]), torch.tensor([6.0]))
+        >>> unit = one.orthonormalized()
+        >>> unit.quadratic, unit.linear
         (tensor([[[1.]]]), tensor([[2.]]))
         """
         packed, rest = nearest_frame(self.packed(), torch.cat([self.linear, self.constant[:, None]], dim=1))

@@ -46,26 +46,26 @@ def write_report(
 ) -> None:
     """Write a page about rows: scores, a map, the top outliers, what the score is made of, calibration, drift.
 
-    It needs plotly, which the ``report`` extra brings, and no network. The same rows give the same bytes.
+    Needs plotly (the extra ``report``) and no network. Equal rows give equal bytes.
 
     Parameters
     ----------
     detector : QuadricDetector
-        A fitted one.
+        A fitted detector.
     X : array-like of shape (n, d)
         Anything that ``detector.decision_function`` takes.
     path : path
-        A file that is there is replaced.
+        The file to write. An existing file is replaced.
     ids : sequence of shape (n,), optional
-        What identifies the rows.
+        A name for each row.
     groups : array-like of shape (n,), optional
-        Which group each row is of, for the test of drift, if the fit has groups.
+        The group of each row, which the drift test needs if the fit has groups.
     title : str
     top : int, default=20
-        How many outliers to explain.
+        The number of outliers to explain.
     points : int, default=100000
-        How many rows to draw at most: those with the highest scores above the threshold, up to half of them, and a random
-        sample of the others.
+        The largest number of rows to draw: rows above the threshold with the highest scores, up to half of this number, and a
+        random sample of the others.
 
     Examples
     --------

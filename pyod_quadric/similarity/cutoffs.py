@@ -51,11 +51,11 @@ class CutoffAtRate:
     target : float
         The rate that was asked for.
     cutoff : float
-        Rows whose score is not below it are outliers.
+        Rows with a score at or above the cutoff are outliers.
     rate : float
         The share of the held-out rows, or inliers, that reach it: at most the target.
     upper_bound : float
-        What the rate of new rows stays below with a confidence of 95 % (Clopper and Pearson's bound).
+        An upper bound of the rate among new rows, with a confidence of 95 % (Clopper and Pearson).
     recall : float or None
         The share of the known outliers that reach the cutoff, if there are any.
 
@@ -82,8 +82,9 @@ def threshold_table(
     scores : array-like of shape (n,)
         Outlier scores, higher for more abnormal rows.
     rates : array-like of shape (r,)
-        What may reach the cutoff at most: a share of all rows, or, if outliers are known, a share of the inliers, which is the
-        false-positive rate. Below one row the cutoff is just above all scores, and the upper bound tells what it is worth.
+        The largest shares that may reach the cutoff: shares of all rows or, if outliers are known, of the inliers, which are
+        false-positive rates. If a share is less than one row, the cutoff is just above all scores, and the upper bound shows
+        what that is worth.
     outliers : array-like of shape (n,), optional
         Which of the rows are known to be outliers: 1 or True.
 

@@ -40,16 +40,17 @@ class IdentificationRate:
     ir : float
         The share of genuine pairs whose similarity reaches the threshold.
     full_ir : float
-        The share of genuine pairs that reach it and are more similar than either is to any distractor.
+        The share of genuine pairs that reach it, and whose rows are more similar to each other than to any distractor.
     threshold : float
-        A pair is taken for genuine if its similarity is at least this; -inf if all pairs may be.
+        A pair passes as genuine if its similarity is at least this; -inf if all pairs may pass.
     n_genuine, n_different : int
-        Pairs of rows of one identity, and of different identities.
+        The numbers of pairs of one identity, and of different identities.
     n_distractors : int
 
     Examples
     --------
-    >>> IdentificationRate(ir=0.9, full_ir=0.8, threshold=0.5, n_genuine=10, n_different=35, n_distractors=100).full_ir
+    >>> numbers = {"n_genuine": 10, "n_different": 35, "n_distractors": 100}
+    >>> IdentificationRate(ir=0.9, full_ir=0.8, threshold=0.5, **numbers).full_ir
     0.8
     """
 
@@ -77,10 +78,10 @@ def identification_rate(
 ) -> IdentificationRate:
     """Return the identification rate of a similarity, with and without distractors, at a false-positive rate.
 
-    A pair is taken for genuine if its similarity is at least a threshold. The threshold is the smallest number at which the
-    share of different pairs that pass is at most ``false_positive_rate``, that is, the next one above the similarity of the
-    first false pair too many. (The paper calls it a supremum; but the share falls as the threshold rises, so that the set has
-    no upper bound, and its lower end is meant.) A pair is two different rows, in either order. So
+    A pair passes as genuine if its similarity is at least a threshold. The threshold is the smallest number at which at most a
+    share ``false_positive_rate`` of the different pairs pass. (The paper calls it a supremum. But the share falls as the
+    threshold rises, so that the set has no upper bound, and its lower end is meant.) A pair is two different rows, in either
+    order. So
 
     - false pairs of equal similarity pass together or not at all, and the rate is never exceeded;
     - a rate below one false pair lets none pass: the threshold is just above the largest similarity of a false pair;
@@ -90,22 +91,22 @@ def identification_rate(
     Parameters
     ----------
     X : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
-        The embeddings; a copy of them is held on the device.
+        The embeddings. The device holds a copy of them.
     labels : array-like of shape (n,)
         Their identities.
     distractors : array-like of shape (m, d), Tensor, or path of a ``.npy`` file, optional
-        Embeddings of other identities, read a block at a time. Without them ``full_ir`` equals ``ir``.
+        Embeddings of other identities, read block by block. Without them ``full_ir`` equals ``ir``.
     false_positive_rate : float, default=1e-5
-        From 0 to 1. So many false pairs are held in memory, times the number of different pairs.
+        In [0, 1]. Memory holds about ``false_positive_rate`` times the number of different pairs.
     similarity : {"cosine", "euclidean"} or callable, default="cosine"
-        "euclidean" is the negative distance. A callable takes tensors (a, d) and (b, d) and returns finite numbers (a, b); it
-        must be symmetric, and a similarity may not depend on the other rows of the block.
+        "euclidean" is the negative distance. A callable takes tensors (a, d) and (b, d) and returns finite numbers (a, b). It
+        must be symmetric, and a similarity must not depend on other rows of the block.
     scores, distractor_scores : array-like of shape (n,) and (m,), optional
         Outlier scores, higher for more abnormal rows, to make the similarity robust.
     cutoff : float, optional
-        The similarity of a pair with a score that is not below it becomes the ``fill_value``.
+        A pair gets the ``fill_value`` as its similarity if either score is at or above the cutoff.
     fill_value : float, optional
-        By default 0; -inf for "euclidean", where 0 is the largest similarity there is.
+        0 by default; -inf for "euclidean", where 0 is the largest similarity there is.
     batch_size : int, default=2048
         Rows and columns of a tile.
     device : str, optional
@@ -171,7 +172,8 @@ def identification_curve(
 
     Examples
     --------
-    >>> X, labels = [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8], [0.0, 2.0]], [0, 0, 1, 1, 2]
+    >>> X = [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8], [0.0, 2.0]]
+    >>> labels = [0, 0, 1, 1, 2]
     >>> rates = identification_curve(X, labels, scores=[0, 0, 0, 0, 9], cutoffs=[5, float("inf")])
     >>> [rate.ir for rate in rates]
     [1.0, 0.0]

@@ -17,14 +17,15 @@ class HalfHalfResult:
     Parameters
     ----------
     cutoffs : ndarray of shape (r,)
-        Chosen on the first half.
+        The cutoffs, chosen on the first half.
     before, after : list of IdentificationRate
-        On the second half, without and with the cutoff.
+        The rates on the second half, without and with the cutoff.
 
     Examples
     --------
     >>> rate = IdentificationRate(0.9, 0.8, 0.5, 10, 35, 100)
-    >>> HalfHalfResult(np.array([1.0, 2.0]), [rate, rate], [rate, rate]).summary()["full_ir_after"]
+    >>> result = HalfHalfResult(np.array([1.0, 2.0]), [rate, rate], [rate, rate])
+    >>> result.summary()["full_ir_after"]
     (0.8, 0.0)
     """
 
@@ -88,7 +89,8 @@ def half_half_protocol(
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(np.arange(40), 3)
     >>> X = rng.normal(size=(40, 8))[labels] + 0.3 * rng.normal(size=(120, 8))
-    >>> result = half_half_protocol(X, labels, scores=rng.random(120), false_positive_rate=0.001, n_repeats=2)
+    >>> options = {"false_positive_rate": 0.001, "n_repeats": 2}
+    >>> result = half_half_protocol(X, labels, scores=rng.random(120), **options)
     >>> len(result.after), sorted(result.summary())
     (2, ['full_ir_after', 'full_ir_before', 'ir_after', 'ir_before'])
     """

@@ -37,20 +37,20 @@ Array = TypeVar("Array", NDArray[Any], Tensor)
 def robust_similarity(
     similarity: Array, scores_x: ArrayLike, scores_y: ArrayLike, cutoff: float, fill_value: float = 0.0
 ) -> Array:
-    """Return a similarity without the similarities of outliers: where either score reaches the cutoff, the fill value.
+    """Return a similarity with the fill value in place of pairs in which either score reaches the cutoff.
 
     Parameters
     ----------
     similarity : array or Tensor of shape (n, m), or (n,)
-        Of all pairs of two sets of rows; or of n pairs.
+        The similarities of all pairs of two sets of rows, or of n pairs.
     scores_x : array-like of shape (n,)
-        Outlier scores of the first rows, higher for more abnormal ones.
+        Outlier scores of the first rows, higher for more abnormal rows.
     scores_y : array-like of shape (m,), or (n,)
-        Of the second rows.
+        Outlier scores of the second rows.
     cutoff : float
-        Rows whose score is not below it are outliers.
+        Rows with a score at or above the cutoff are outliers.
     fill_value : float, default=0.0
-        What outliers have in common with anything. Choose it below all similarities that count: 0 is the largest negative
+        The similarity of outliers to anything. Choose it below all similarities that count: 0 is the largest negative
         distance.
 
     Returns
@@ -60,7 +60,8 @@ def robust_similarity(
     Examples
     --------
     >>> import numpy as np
-    >>> robust_similarity(np.array([[0.9, 0.2], [0.8, 0.7]]), scores_x=[0.1, 5.0], scores_y=[0.2, 0.3], cutoff=1.0)
+    >>> similarity = np.array([[0.9, 0.2], [0.8, 0.7]])
+    >>> robust_similarity(similarity, scores_x=[0.1, 5.0], scores_y=[0.2, 0.3], cutoff=1.0)
     array([[0.9, 0.2],
            [0. , 0. ]])
     """
@@ -77,7 +78,7 @@ def robust_similarity(
 
 
 def outlier_scores(detector: object, X: Source) -> NDArray[np.float64]:
-    """Return the outlier scores (n,) of rows, a block at a time, higher for more abnormal ones.
+    """Return the outlier scores (n,) of rows, block by block, higher for more abnormal rows.
 
     Parameters
     ----------
@@ -119,23 +120,23 @@ def _innermost(detector: object) -> object:
 
 
 class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A similarity that knows outliers, with a cutoff of their score that makes its identification rate the largest.
+    """A similarity that ignores outliers, with the cutoff of their score at which its identification rate is largest.
 
     Parameters
     ----------
     detector : object with a ``decision_function``, or callable
-        Fitted; see :func:`outlier_scores`. ``clone`` takes the fit away, unless it is in scikit-learn's ``FrozenEstimator``.
+        A fitted one; see :func:`outlier_scores`. ``clone`` drops the fit, unless scikit-learn's ``FrozenEstimator`` wraps it.
     similarity : {"cosine", "euclidean"} or callable, default="cosine"
         See :func:`identification_rate`.
     cutoff : float, optional
-        Rows whose score is not below it are outliers. By default :meth:`fit` chooses it.
+        Rows with a score at or above the cutoff are outliers. By default :meth:`fit` chooses it.
     fill_value : float, optional
-        The similarity of outliers to anything: by default 0, and -inf for "euclidean".
+        The similarity of outliers to anything: 0 by default, and -inf for "euclidean".
     shares : sequence of float, optional
-        The cutoffs to try: those above which there are such shares of the rows of :meth:`fit`, from 0 (all rows are below the
-        cutoff, which is infinite) to 1. By default none, and 40 from one in a thousand to a half, in equal ratios.
+        The cutoffs to try, as shares of the rows of :meth:`fit` that they leave out, from 0 (an infinite cutoff) to 1. By
+        default no row, and 40 shares from one in a thousand to a half, in equal ratios.
     false_positive_rate : float, default=1e-5
-        At which identification rates are compared.
+        The false-positive rate at which identification rates are compared.
     batch_size : int, default=2048
         Rows and columns of a tile of similarities.
     device : str, optional
@@ -144,13 +145,14 @@ class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     Attributes
     ----------
     cutoff_ : float
-        Among those with the largest rate, Full IR if there are distractors and IR if not, the one with the fewest outliers.
+        The cutoff with the largest rate: Full IR if there are distractors, else IR. Of several, the one with the fewest
+        outliers.
     cutoffs_ : ndarray of shape (g,)
-        All that were tried.
+        All cutoffs that were tried.
     rates_ : list of IdentificationRate
-        At each of them.
+        The rate at each of them.
     rate_ : IdentificationRate
-        At ``cutoff_``, on the rows of the fit; for other rows expect less.
+        The rate at ``cutoff_``, on the rows of the fit; expect less on other rows.
 
     Examples
     --------
@@ -158,7 +160,8 @@ class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     >>> from pyod_quadric import QuadricDetector
     >>> rng = np.random.default_rng(0)
     >>> labels = np.repeat(np.arange(30), 3)
-    >>> X = np.append(rng.normal(size=(30, 8))[labels] + 0.1 * rng.normal(size=(90, 8)), 9 + rng.normal(size=(10, 8)), axis=0)
+    >>> faces = rng.normal(size=(30, 8))[labels] + 0.1 * rng.normal(size=(90, 8))
+    >>> X = np.append(faces, 9 + rng.normal(size=(10, 8)), axis=0)
     >>> labels = np.append(labels, 100 + np.arange(10))  # ten outliers, all similar to each other
     >>> detector = QuadricDetector().fit(X[:90])
     >>> robust = RobustSimilarity(detector, false_positive_rate=0.001).fit(X, labels)

@@ -1,7 +1,7 @@
 """The training loop: minibatches, learning-rate schedule, early stop, history, checkpoints.
 
-Everything random follows from the seed in the options and the number of the epoch, so a run that was killed goes on from its
-last checkpoint as if nothing had happened, bit for bit on a CPU.
+All randomness follows from the seed in the options and the number of the epoch. So a run that was killed resumes from its last
+checkpoint, and on a CPU ends bit for bit as without the interruption.
 """
 
 import math
@@ -37,11 +37,12 @@ from pyod_quadric.training.starts import check_n_quadrics
 from pyod_quadric.training.state import Best, RunState
 
 CHECKPOINT_MINUTES = 10.0  # between two checkpoints, if nothing else is asked for
-# A run has diverged where the orthonormality error is above so many times the number of quadrics (it is below 1 for any
-# sensible lr), or the loss above so many times the sum of what it was before the first step and of a size of its kind: that
-# of quadrics as far from the rows as the origin is, so that a perfect start allows for steps.
+# A run has diverged if the orthonormality error exceeds MOST_ERROR times the number of quadrics (it is below 1 for any sensible
+# lr), or if the loss exceeds MOST_LOSS times the sum of the loss before the first step and the loss of quadrics as far from the
+# rows as the origin is. The second term leaves room for steps from a perfect start.
 MOST_ERROR, MOST_LOSS = 10.0, 1000.0
-# And it has done harm where it ends so many times above the loss before the first step, and by a share of the other.
+# It has done harm if it ends above HARM times the loss before the first step, and by more than a share LEAST_HARM of the other
+# term.
 HARM, LEAST_HARM = 2.0, 0.2
 DEGREES = {"second_order": 1, "first_order": 1, "algebraic": 2, "squared_algebraic": 4}  # in the size of the rows
 Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
@@ -49,12 +50,12 @@ Data = NDArray[Any] | Tensor | str | PathLike[str] | Rows | Iterable[Any]
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives.
+    """The result of :func:`train`.
 
     Parameters
     ----------
     quadrics : Quadrics
-        In working coordinates.
+        The trained quadrics, in working coordinates.
     history : dict of lists
         One entry an epoch: ``loss`` (the mean over the epoch's batches, each before its step, without the penalty),
         ``held_out_loss`` (after the epoch; NaN without held-out rows), ``orthonormality_error`` (the unsquared ‖ṼᵀṼ - I‖) and
@@ -88,14 +89,14 @@ def train(
     Parameters
     ----------
     data : array, list of lists of numbers, Tensor, memory map, path of a ``.npy`` file, Rows, or loader
-        Rows of shape (n, d). Other lists are loaders, of batches. Memory is bounded by a window of batches, whatever n is.
+        Rows of shape (n, d). A list of anything else is a loader of batches. Memory holds a window of batches, whatever n is.
     start : Quadrics
-        Where to start, in working coordinates; their dtype and device are those of the training.
+        Where to start, in working coordinates. Training uses their dtype and device.
     options : TrainingOptions, optional
     coordinates : WorkingCoordinates, optional
         The map from rows to working coordinates, if the rows are not in them already.
     weights : array of shape (n,), optional
-        How much each row counts, from 0 to 1: the probability with which it takes part in an epoch. Not for loaders.
+        The weight of each row, from 0 to 1: the probability that it takes part in an epoch. Not for loaders.
     groups : array of shape (n,), optional
         A number for the group of each row; ``validation_fraction`` then holds out whole groups.
 
@@ -105,7 +106,8 @@ def train(
     >>> from pyod_quadric.training.starts import random_quadrics
     >>> generator = torch.Generator().manual_seed(0)
     >>> sphere = torch.nn.functional.normalize(torch.randn(200, 3, generator=generator))
-    >>> trained = train(sphere, random_quadrics(1, 3, generator), TrainingOptions(lr=0.05, batch_size=20))
+    >>> start = random_quadrics(1, 3, generator)
+    >>> trained = train(sphere, start, TrainingOptions(lr=0.05, batch_size=20))
     >>> trained.history["loss"][-1] < 0.05
     True
     """

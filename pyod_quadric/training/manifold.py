@@ -26,8 +26,8 @@ class CholeskyStiefel(StiefelBase):  # type: ignore[misc]  # geoopt has no types
     """The Stiefel manifold with the Euclidean metric, retraction by CholeskyQR and projection by the polar factor.
 
     It is :class:`geoopt.EuclideanStiefel` with the same geometry and the same retraction (the Q factor with positive
-    diagonal), computed faster for tall frames; use it with any geoopt optimiser. Where geoopt does not import, it is what this
-    package needs of a manifold and no more.
+    diagonal), computed faster for tall frames. Use it with any geoopt optimiser. Where geoopt cannot be imported, it provides
+    only what this package needs of a manifold.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class InPlaceStiefel(CholeskyStiefel):
     """The same manifold for callers that have no further use for the gradients and steps they pass: these are overwritten.
 
     Every fresh tensor of the size of a frame costs as much as a product with it. geoopt's optimisers write into gradients
-    themselves and make their steps anew, so with them this is safe.
+    themselves and allocate their steps each time, so with them this is safe.
     """
 
     def egrad2rgrad(self, x: Tensor, u: Tensor) -> Tensor:
@@ -84,18 +84,19 @@ class InPlaceStiefel(CholeskyStiefel):
 class FrameAdam(Optimizer):
     """Adam on a Stiefel manifold, with second moments by quadric and by entry.
 
-    geoopt's Adam divides a whole frame by one number, although axes of the data have different spreads. Torch's has a second
-    moment for each entry of each quadric. Here those are products of one for each quadric, over all entries, and one for each
-    packed entry, over all quadrics in units of the former, much as in Adafactor (Shazeer and Stern, 2018): m + F numbers
-    instead of F m, of Riemannian gradients. A quadric's packed matrix, a unit vector, moves by at most about ``10 lr`` in a
-    step, whatever its size. The free coefficients have torch's Adam, by which each of them moves by about ``lr``.
+    geoopt's Adam divides a whole frame by one number, although axes of the data have different spreads. Torch's Adam keeps a
+    second moment for each entry of each quadric. This one keeps two kinds of second moments of Riemannian gradients and
+    multiplies them, much as Adafactor does (Shazeer and Stern, 2018): one for each quadric, over all entries, and one for each
+    packed entry, over all quadrics in units of the former. That is m + F numbers instead of F m.
 
-    The momentum is a sum of Riemannian gradients at earlier points; divided, it is projected to the tangent space.
+    A quadric's packed matrix is a unit vector and moves by at most about ``10 lr`` in a step, whatever its size. Torch's Adam
+    moves each of the free coefficients by about ``lr``. The momentum is a sum of Riemannian gradients at earlier points; after
+    the division it is projected to the tangent space.
 
     Parameters
     ----------
     parameters : list of Parameter
-        A frame (F, m), a :class:`geoopt.ManifoldParameter`, and, if there is any, the rest (m, R).
+        A frame (F, m) as a :class:`geoopt.ManifoldParameter`, and the free coefficients (m, R), if there are any.
     lr : float
     betas : tuple of float, default=(0.9, 0.999)
         Decay of the momentum and of the second moments.
@@ -116,7 +117,7 @@ class FrameAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take a step by the gradients as they are, or as a closure makes them, and return the closure's loss."""
+        """Take a step by the present gradients, or by those that a closure computes; return the closure's loss."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -76,7 +76,7 @@ def mean_distance_and_gradient(
         The quadrics, their matrices packed.
     distance : {"second_order", "first_order", "algebraic", "squared_algebraic"}
     out : Parts, optional
-        Where to write the gradient, so that a loop need not allocate it anew.
+        Where to write the gradient, so that a loop need not allocate it again.
     """
     out = out or Parts(torch.empty_like(packed), torch.empty_like(linear), torch.empty_like(constant))
     total, blocks = points.new_zeros(()), _Blocks(points, linear)

@@ -1,8 +1,8 @@
 """What training takes from geoopt, or the same of its own where geoopt does not import.
 
-geoopt compiles its helpers by a call that torch has deprecated. Its warnings are for geoopt's authors, and they are kept from
-users here. Should torch take the call away, or geoopt not be there, then training goes on: of geoopt it needs a parameter that
-knows its manifold and stochastic gradient descent, and both are below, step for step the same.
+geoopt compiles its helpers by a call that torch has deprecated. The warnings concern geoopt's authors, so users do not see them
+here. Training still works if torch removes the call, or if geoopt is missing: it needs only a manifold parameter and stochastic
+gradient descent of geoopt, and both are below, step for step the same.
 """
 
 import warnings
