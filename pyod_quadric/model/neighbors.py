@@ -14,9 +14,9 @@ from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.model.coordinates import WorkingCoordinates
 
 N_NEIGHBORS = 3  # a single one may be an outlier itself
-# So many candidates are the nearest along so many axes, those of the largest variance; the neighbours are the nearest of these
-# along all axes. At 512 features a search along all of them would take three times as long.
-SEARCHED_AXES, N_CANDIDATES = 64, 8
+# Of more than a few rows, so many candidates are the nearest along so many axes, those of the largest variance; the neighbours
+# are the nearest of these along all axes. At 512 features a search along all of them would take twice as long.
+FEW_ROWS, SEARCHED_AXES, N_CANDIDATES = 2000, 128, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +81,11 @@ def nearest_rows(points: Tensor, rows: Tensor, halves: Tensor) -> Tensor:
     The squared distances that are compared lack the squared norms of the points, and are products, which may cancel; what is
     nearest is seen well enough, and its distance is better computed from the difference.
     """
-    few, count = slice(SEARCHED_AXES), min(N_NEIGHBORS, len(rows))
+    count = min(N_NEIGHBORS, len(rows))
+    if rows.shape[1] <= SEARCHED_AXES or len(rows) <= FEW_ROWS:
+        return torch.topk(torch.addmm(halves[1], points, rows.T, alpha=-1), count, dim=1, largest=False).indices
+    few = slice(SEARCHED_AXES)
     along_few = torch.addmm(halves[0], points[:, few], rows[:, few].T, alpha=-1)
-    if rows.shape[1] <= SEARCHED_AXES:
-        return torch.topk(along_few, count, dim=1, largest=False).indices
-    candidates = torch.topk(along_few, min(N_CANDIDATES, len(rows)), dim=1, largest=False, sorted=False).indices
+    candidates = torch.topk(along_few, N_CANDIDATES, dim=1, largest=False, sorted=False).indices
     along_all = halves[1][candidates] - (rows[candidates] @ points[:, :, None])[:, :, 0]
     return candidates.gather(1, torch.topk(along_all, count, dim=1, largest=False).indices)
