@@ -26,6 +26,7 @@ from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
 from pyod_quadric.data.sources import check_finite
 from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import fit_model, seed_of
+from pyod_quadric.fitting.folds import NotYetError
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
 from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, far_out, posterior_of, spread_of
@@ -351,10 +352,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
         A uniform sample of at most 20,000 rows of all that were given is kept, and everything is fitted to it again whenever
         the rows have become a tenth more. With ``window`` it is the latest ``window`` rows, and whenever a tenth of them is
-        new. Scores, labels and threshold of the training are those of the sample. The first fit needs three rows; fewer are
-        kept until others come. After :meth:`fit` the stream goes on from its rows, as they are then, and after a change of
-        ``window`` from those that were kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier
-        fit stays as it was.
+        new. Scores, labels and threshold of the training are those of the sample. Rows of which nothing can be learnt yet, as
+        fewer than three or none but equal ones, are kept until others come, and an earlier fit stays as it is. After
+        :meth:`fit` the stream goes on from its rows, as they are then, and after a change of ``window`` from those that were
+        kept. There are no checkpoints: :meth:`save` keeps a stream. If this fails, an earlier fit stays as it was.
 
         Parameters
         ----------
@@ -896,18 +897,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> bool:
         """Learn from further rows, and return whether they are enough for another fit."""
         parameters = self._parameters()
-        is_fitted = hasattr(self, "model_")
-        rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_stream"))
+        rows = self._validated(X, reset=not hasattr(self, "model_") and not hasattr(self, "_stream"))
         keys = None if groups is None else group_keys(groups, rows.n_rows)
         self._stream = self._continued_stream().with_rows(rows, keys)
-        is_due = self._stream.has_grown() if is_fitted else self._stream.n_seen >= LEAST_ROWS
-        if not is_due:
+        if self._stream.n_seen < LEAST_ROWS or not self._stream.has_grown() or self._stream.is_one_row():
             return False
-        self._stream = self._stream.used()
         changes = self._without_checkpoint()  # which belongs to one fit, and here are many short ones
         if changes:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
-        self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
+        try:
+            self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
+        except NotYetError:  # before anything was changed
+            return False
+        self._stream = self._stream.used()
         return True
 
     def _continued_stream(self) -> Reservoir:
