@@ -787,8 +787,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(earlier)
+            self.__dict__ = earlier  # in one step, which a second interruption cannot halve
             raise
 
     def _reported(self) -> AbstractContextManager[dict[str, float]]:
