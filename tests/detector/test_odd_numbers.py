@@ -119,7 +119,7 @@ def test_one_row_in_a_hundred_with_a_code_for_missing_numbers(d, power):
 
 
 def test_a_code_makes_no_unit():
-    """As that of a column of a thousandth of the rows, beside which sensors would be rounding."""
+    """One row in fifty has it in a column, of which the others would be rounding."""
     rows = np.random.default_rng(0).normal(size=(600, 6))
     rows[::50, 2] = 1e60
     assert QuadricDetector().fit(rows).model_.scales is None
