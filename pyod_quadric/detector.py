@@ -26,6 +26,7 @@ from pyod_quadric.data.rows import Rows, is_large, large_rows, rows_of
 from pyod_quadric.data.sources import check_finite
 from pyod_quadric.data.stream import Reservoir
 from pyod_quadric.fitting.fit import fit_model, seed_of
+from pyod_quadric.fitting.folds import NotYetError
 from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.blocks import BATCH_ROWS, in_blocks
 from pyod_quadric.model.calibration import Calibration, DriftResult, drift_of, far_out, posterior_of, spread_of
@@ -354,7 +355,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         rows has grown by a tenth. With ``window`` it keeps the latest ``window`` rows, and fits again whenever a tenth of them
         is new. ``decision_scores_``, ``labels_`` and ``threshold_`` are those of the kept rows.
 
-        The first fit needs three rows; fewer are kept until more come. After :meth:`fit` the stream continues with the rows of
+        The first fit needs three rows that are not all equal. Rows from which nothing can be learnt yet are kept until more
+        come, and an earlier fit stays as it is. After :meth:`fit` the stream continues with the rows of
         that fit, as they are at that time; after a change of ``window``, with the rows that were kept. There are no
         checkpoints: :meth:`save` keeps a stream. A call that fails leaves an earlier fit as it was.
 
@@ -792,8 +794,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(earlier)
+            self.__dict__ = earlier  # in one step, which a second interruption cannot halve
             raise
 
     def _reported(self) -> AbstractContextManager[dict[str, float]]:
@@ -902,18 +903,19 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     def _partial_fit(self, X: ArrayLike, groups: ArrayLike | None) -> bool:
         """Learn from further rows, and return whether they are enough for another fit."""
         parameters = self._parameters()
-        is_fitted = hasattr(self, "model_")
-        rows = self._validated(X, reset=not is_fitted and not hasattr(self, "_stream"))
+        rows = self._validated(X, reset=not hasattr(self, "model_") and not hasattr(self, "_stream"))
         keys = None if groups is None else group_keys(groups, rows.n_rows)
         self._stream = self._continued_stream().with_rows(rows, keys)
-        is_due = self._stream.has_grown() if is_fitted else self._stream.n_seen >= LEAST_ROWS
-        if not is_due:
+        if self._stream.n_seen < LEAST_ROWS or not self._stream.has_grown() or self._stream.is_one_row():
             return False
-        self._stream = self._stream.used()
         changes = self._without_checkpoint()  # which belongs to one fit, and here are many short ones
         if changes:
             warnings.warn("partial_fit writes no checkpoint: save keeps a stream", stacklevel=3)
-        self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
+        try:
+            self._fit(rows_of(self._stream.sample()), replace(parameters, **changes), self._stream.groups)
+        except NotYetError:  # before anything was changed
+            return False
+        self._stream = self._stream.used()
         return True
 
     def _continued_stream(self) -> Reservoir:

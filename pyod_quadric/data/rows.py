@@ -50,6 +50,8 @@ class Rows(ABC):
     decodes_groups = False
     _is_normalized = False
     _scales: Tensor | None = None
+    _centre: Tensor | None = None
+    _reach = float("inf")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -90,9 +92,24 @@ class Rows(ABC):
         scaled._scales = scales
         return scaled
 
+    def within(self, centre: Tensor, reach: float) -> Self:
+        """Return the same rows, with those farther than a reach from a centre (d,), once scaled, put at that distance."""
+        near = copy.copy(self)
+        near._centre, near._reach = centre, reach
+        return near
+
     def _prepared(self, rows: Tensor) -> Tensor:
-        rows = rows if self._scales is None else rows / self._scales.to(rows)
+        rows = rows if self._scales is None else scaled(rows, self._scales)
+        rows = rows if self._centre is None else self._within_reach(rows, self._centre)
         return normalized(rows) if self._is_normalized else rows
+
+    def _within_reach(self, rows: Tensor, centre: Tensor) -> Tensor:
+        if not len(rows):
+            return rows
+        least, most = torch.aminmax(rows)  # a quick look, since rows are hardly ever out of reach
+        if max(-float(least), float(most)) <= self._reach / self.n_features**0.5 - float(centre.abs().max()):
+            return rows
+        return within_reach(rows, centre.to(rows), rows.new_tensor(self._reach))
 
 
 class ArrayRows(Rows):
@@ -415,6 +432,18 @@ def first_of(batch: Any) -> Any:
     if isinstance(batch, Mapping) and len(batch) == 1:
         return next(iter(batch.values()))
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
+
+
+def scaled(points: Tensor, scales: Tensor) -> Tensor:
+    """Divide points (n, d) by the scales (d,) of their features; what is out of range then is at its end.
+
+    Examples
+    --------
+    >>> scaled(torch.tensor([[3.0, 1e38]]), torch.tensor([2.0, 1e-3]))
+    tensor([[1.5000e+00, 3.4028e+38]])
+    """
+    most = _constant(torch.finfo(points.dtype).max, points)
+    return torch.minimum(torch.maximum(points / scales.to(points), -most), most)
 
 
 def normalized(points: Tensor) -> Tensor:

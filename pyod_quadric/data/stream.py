@@ -93,6 +93,11 @@ class Reservoir:
             raise ValueError("no rows have come yet")
         return self.rows
 
+    def is_one_row(self) -> bool:
+        """Return whether all rows that are kept are equal, as those of a sensor that is stuck."""
+        rows = self.sample()
+        return bool((rows == rows[:1]).all())
+
     def has_grown(self) -> bool:
         """Return whether there are a tenth more rows than when they were last used, or a tenth of the latest ones is new."""
         before = self.n_used if self.window is None else min(self.n_used, self.window)

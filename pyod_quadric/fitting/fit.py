@@ -31,7 +31,7 @@ from pyod_quadric.fitting.cross_fit import (
     models_of,
     quadric_evidence,
 )
-from pyod_quadric.fitting.folds import FoldedRows, folded_rows, folds_of
+from pyod_quadric.fitting.folds import FoldedRows, NotYetError, folded_rows, folds_of
 from pyod_quadric.fitting.neighbors import FLOOR_NEIGHBORS, cross_neighbors
 from pyod_quadric.fitting.preparation import MOST_BLOCK_ROWS, prepared_rows
 from pyod_quadric.fitting.relatives import warn_of_relatives
@@ -49,6 +49,7 @@ from pyod_quadric.training.loop import Trained, train
 from pyod_quadric.training.starts import SPECTRAL_FEATURES, random_quadrics
 
 MOST_RANDOM = 100  # quadrics from a random start, as in the paper
+LEAST_FOR_QUADRICS = 12  # from so many rows on, quadrics are in two coordinates, where there are as many
 MOST_QUADRICS = 400  # in closed form: more of them cost time in every score, and add nothing
 
 
@@ -174,12 +175,22 @@ class _QuadricFit:
         if not self._needs_evidence():
             return quadrics.weighted(None), history
         weights = self._evidence(quadrics)
+        self._check_evidence(weights[0])
         self._warn_of_pruning(int((weights[0] > 0).sum()))
         if (weights[0] > 0).any():
             weights = as_of_all_rows(
                 self.sample, self.coordinates, quadrics, weights, self.row_weights, self.parameters.distance
             )
         return quadrics.weighted(weights), history
+
+    def _check_evidence(self, weights: Tensor) -> None:
+        """Raise an error if quadrics alone are asked for, and rows are too few to speak for any."""
+        n = self.folded.n_distinct
+        if self.parameters.score_function == "quadrics" and n < LEAST_FOR_QUADRICS and not (weights > 0).any():
+            raise NotYetError(
+                f"score_function='quadrics' has nothing to score by: {n} different rows came, which speak for no quadric; give "
+                f"at least {LEAST_FOR_QUADRICS} rows, or a score_function with other parts, such as 'combined'"
+            )
 
     def _warn_of_pruning(self, n_kept: int) -> None:
         """Warn if quadrics that somebody has asked for have no say."""

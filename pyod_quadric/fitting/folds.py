@@ -25,6 +25,10 @@ USUAL_FOLDS, MOST_FOLDS = 5, 10
 ROWS_OF_ALL_FOLDS = 20_000
 
 
+class NotYetError(ValueError):
+    """Rows are sound, but nothing can be learnt from them before others have come."""
+
+
 @dataclass(frozen=True, eq=False)
 class FoldedRows:
     """Rows on a device, in folds, and in coordinates of their span if that is smaller.
@@ -132,7 +136,7 @@ def folds_of(
     """
     n_groups = n_rows if groups is None else len(np.unique(groups))
     if n_groups < LEAST_FOLDS:
-        raise ValueError(
+        raise NotYetError(
             f"rows must be in at least {LEAST_FOLDS} groups, so that each can be judged by others, got {n_groups}; leave out "
             "groups if rows have nothing to do with each other"
         )
@@ -168,17 +172,21 @@ def folded_rows(
     folded = FoldedRows(prepared.rows, device, folds, n_folds, n_distinct)
     folded = folded.in_span() if in_span else folded
     moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))
-    _check_spread(sum_of_moments(moments), "rows" if prepared.norms is None else "normalised rows")
+    _check_spread(sum_of_moments(moments), are_normalized=prepared.norms is not None)
     return folded, moments
 
 
-def _check_spread(moments: Moments, name: str) -> None:
-    """Raise a ValueError unless rows have a covariance and differ by more than rounding."""
-    if not moments.scatter.isfinite().all():
-        raise ValueError("the squares of the rows are too large for float64; give rows in a larger unit")
+def _check_spread(moments: Moments, are_normalized: bool) -> None:
+    """Raise an error unless rows differ by more than rounding."""
     rounding = torch.finfo(torch.float64).eps ** 2 * len(moments.mean) * float(moments.mean.square().sum())
-    if not float(moments.covariance().trace()) > rounding:
-        raise ValueError(
-            f"all {name} are equal, so nothing can be learnt from them, or too near each other for their differences to be "
-            "squared; give rows that differ, or a smaller unit"
+    if float(moments.covariance().trace()) > rounding:
+        return
+    if are_normalized:
+        raise NotYetError(
+            "all normalised rows are equal, so nothing can be learnt from them; give rows of other directions, or set "
+            "normalize=False if their lengths count"
         )
+    raise NotYetError(
+        "all rows are equal, so nothing can be learnt from them, or they differ by no more than rounding; give rows that "
+        "differ, or take away what they have in common"
+    )

@@ -3,18 +3,26 @@
 Both are decided by the rows alone, without a seed. Columns of very different units would switch each other off, so they are
 brought to one scale. Embeddings are directions with a length: where the distance from the mean goes with the length, short rows
 seem normal and long ones do not, whatever they mean; it should not go with the length once they are normalised.
+
+Before all that, numbers are brought into a range in which their squares can be added up. A sample of rows tells the typical
+distance from the middle, by medians. Where that is far from 1, rows are divided by a power of two, which rounds nothing. Rows
+absurdly far out, as of a code for missing numbers, are put at the edge of the range, on the way to them: they stay the farthest
+outliers, and everything else stays in sight beside them.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
 from pyod_quadric.data.rows import Rows, normalized, row_norms
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
-from pyod_quadric.parallel.ranks import from_first_rank, on_first_rank, sum_over_ranks
+from pyod_quadric.parallel.ranks import on_first_rank, sum_over_ranks
 from pyod_quadric.parameters import Parameters
 from pyod_quadric.progress import stage
 
@@ -24,6 +32,15 @@ MOST_BLOCK_ROWS = 8192
 # fifty thousand, one gained .1 in ROC-AUC and the other lost .07. Embeddings of images and texts have at most 70.
 LARGE_UNIT = 1e6
 N_SPREAD = 4000  # rows by which spreads are seen
+# What is farther out than so many typical distances is put there. Tables with long tails come to some millions, those of
+# ADBench to 200; beside a row at 1e9, the variance of others is rounding in the sum of all.
+ABSURD = 1e7
+ORDINARY = 40  # exponents of two that a typical distance may have, up to 1e12 and down to 1e-12
+SMALLEST, LARGEST = 1e-303, 1e303  # typical distances beyond which numbers round too much, or overflow
+# A column with a larger number than so many typical distances in most rows has the same one there, which float64 cannot square
+# beside the others.
+MOST_OFFSET = 1e15
+CLIPPED = 1e100  # of sizes: larger ones are absurd by any measure, and their squares are still finite
 TAILS = (0.01, 0.99)  # quantiles to which they are clipped, so that a few absurd entries make no unit
 # Rows are normalised only if their norms hold less than this share of the variance: .01 to .12 in embeddings.
 NORM_SHARE = 0.2
@@ -58,13 +75,16 @@ class PreparedRows:
 
 @stage("preparation")
 def prepared_rows(rows: Rows, parameters: Parameters, device: torch.device) -> PreparedRows:
-    """Return rows that are standardised or normalised, where that is asked for or better."""
-    scales = None if parameters.standardize is False else _scales(rows, device, always=parameters.standardize is True)
-    scaled = rows if scales is None else rows.scaled(scales.cpu())
+    """Return rows in range, standardised or normalised where that is asked for or better."""
+    units = on_first_rank(lambda: _Units.of(_some(rows).numpy(), parameters.standardize, rows.dtype))
+    scales = None if units.scales is None else torch.from_numpy(units.scales)
+    scaled = rows if scales is None else rows.scaled(scales)
+    scaled = scaled.within(torch.from_numpy(units.centre), units.reach)
+    scales = None if scales is None else scales.to(device)
     if parameters.normalize is False or (parameters.normalize == "auto" and rows.n_features < NORM_FEATURES):
         return PreparedRows(scaled, scales)
     norms, mean, unit_mean = _norms_and_means(scaled, device)
-    if parameters.normalize is True or (scales is None and _are_directions(scaled, norms, mean, unit_mean)):
+    if parameters.normalize is True or (not units.are_standardized and _are_directions(scaled, norms, mean, unit_mean)):
         return PreparedRows(scaled.normalized(), scales, norms)
     return PreparedRows(scaled, scales)
 
@@ -74,18 +94,78 @@ def block_rows(rows: Rows) -> int:
     return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // rows.n_features))
 
 
-def _scales(rows: Rows, device: torch.device, always: bool) -> Tensor | None:
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """What columns are divided by, and how far from a centre the rows are usual then.
+
+    Parameters
+    ----------
+    scales : ndarray of shape (d,), optional
+    centre : ndarray of shape (d,)
+        Of the rows that are divided.
+    reach : float
+        How far from it rows may be.
+    are_standardized : bool
+        Whether columns have scales of their own.
+    """
+
+    scales: NDArray[np.float64] | None
+    centre: NDArray[np.float64]
+    reach: float
+    are_standardized: bool
+
+    @classmethod
+    def of(cls, some: NDArray[np.float64], standardize: bool | Literal["auto"], dtype: torch.dtype) -> "_Units":
+        """Choose them by some rows (n, d), all of which are finite, whatever their size."""
+        size = _power_of_two(_lower_median(np.abs(some).max(axis=1)))
+        with np.errstate(over="ignore"):
+            some = np.clip(some / size, -CLIPPED, CLIPPED)
+        centre, away = _centred(some)
+        typical = _lower_median(away)
+        if away.any() and not SMALLEST <= typical * size <= LARGEST:
+            raise ValueError(
+                f"rows are about {typical * size:.1g} from each other, where float64 has no room for computations; multiply "
+                f"them by a number, so that distances are from {SMALLEST} to {LARGEST}"
+            )
+        scales = None if standardize is False else _spreads(some[away <= ABSURD * typical], always=standardize)
+        are_standardized = scales is not None
+        unit = _power_of_two(typical) * size
+        if scales is None and not 2.0**-ORDINARY < unit < 2.0**ORDINARY:
+            scales = np.full(len(centre), min(unit, torch.finfo(dtype).max / 2) / size)
+        huge = np.abs(centre) > MOST_OFFSET * typical
+        if huge.any():
+            scales = np.where(huge, np.abs(centre), 1 / size if scales is None else scales)
+        some = some * size if scales is None else some / scales
+        centre, away = _centred(some)
+        reach = (ABSURD * _lower_median(away) if away.any() else CLIPPED) * math.sqrt(len(centre))
+        return cls(None if scales is None else scales * size, centre, reach, are_standardized)
+
+
+def _centred(some: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the middle (d,) of rows (n, d), and by how much an entry of each row is off at most, (n,)."""
+    centre = torch.from_numpy(some).median(dim=0).values.numpy()  # one of the entries, which does not overflow
+    return centre, np.abs(some - centre).max(axis=1)
+
+
+def _lower_median(numbers: NDArray[np.float64]) -> float:
+    """Return the median of those numbers (n,) that are positive, 1 if none is."""
+    positive = numbers[numbers > 0]
+    return float(torch.from_numpy(positive).median()) if len(positive) else 1.0
+
+
+def _power_of_two(number: float) -> float:
+    """Return the largest power of two that is not larger."""
+    return math.ldexp(1.0, math.frexp(number)[1] - 1)
+
+
+def _spreads(some: NDArray[np.float64], always: bool | Literal["auto"]) -> NDArray[np.float64] | None:
     """Return the spread (d,) of each column, 1 where there is none; or None if units are alike and it is not asked for."""
-    some = _some(rows).numpy()
-    with np.errstate(over="ignore", invalid="ignore"):  # squares may be too large, about which there is an error later
-        spreads = np.clip(some, *np.quantile(some, TAILS, axis=0)).std(axis=0)
-        spreads = np.where(spreads > 0, spreads, some.std(axis=0))
+    spreads = np.clip(some, *np.quantile(some, TAILS, axis=0)).std(axis=0)
+    spreads = np.where(spreads > 0, spreads, some.std(axis=0))
     known = spreads[spreads > 0]
-    if not len(known) or not np.isfinite(known).all():
+    if not len(known) or (always is not True and not known.max() > LARGE_UNIT * np.quantile(known, 0.25)):
         return None
-    if not always and not known.max() > LARGE_UNIT * np.quantile(known, 0.25):
-        return None
-    return from_first_rank(torch.from_numpy(np.where(spreads > 0, spreads, 1.0)), device)
+    return np.where(spreads > 0, spreads, 1.0)
 
 
 def _some(rows: Rows) -> Tensor:

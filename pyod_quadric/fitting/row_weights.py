@@ -10,7 +10,7 @@ from torch import Tensor
 from pyod_quadric.fitting.components import coordinates_for, shared_spreads
 from pyod_quadric.fitting.cross_fit import CrossCoordinates, Sample, closed_form, held_out_scores, models_of, quadric_evidence
 from pyod_quadric.fitting.folds import FoldedRows, in_fewer_folds
-from pyod_quadric.model.moments import Moments
+from pyod_quadric.model.moments import Moments, sum_of_moments
 from pyod_quadric.model.norms import robust_deviation
 from pyod_quadric.parameters import Distance
 from pyod_quadric.progress import stage
@@ -23,6 +23,9 @@ POWER = 4.0
 # Rounds of weighing rows: at most this many, or until the weights change by less than this on average.
 MOST_ROUNDS = 6
 SETTLED = 0.003
+# Rounds end before nothing is left to learn from: beside one fold, or of the variance, most of which absurd rows may hold.
+MOST_IN_A_FOLD = 1 - 1e-6
+LEAST_LEFT = 1e-24
 
 
 @stage("row weights")
@@ -34,10 +37,13 @@ def settled_row_weights(
     few, few_sample = folded.merged(), sample.merged()  # weights need no more folds, and rounds are cheaper
     if _most_are_equal(folded, sample):  # from these, everything else is infinitely far
         return weights, moments
+    least = LEAST_LEFT * float(sum_of_moments(moments).covariance().trace())
     for number in range(1, 1 + MOST_ROUNDS):
         with stage(f"round {number} of at most {MOST_ROUNDS}"):
             earlier, weights = weights, _next_weights(few, few_sample, in_fewer_folds(moments), weights, floor, distance)
-            moments = folded.moments(weights)
+            before, moments = moments, folded.moments(weights)
+            if _are_one_row(moments, least):
+                return earlier, before
         if float((weights - earlier).abs().mean()) < SETTLED:
             break
     return weights, moments
@@ -52,6 +58,13 @@ def _most_are_equal(folded: FoldedRows, sample: Sample) -> bool:
     """Return whether more than half of the rows are the same one."""
     rows = folded.rows.read(sample.indices.cpu().numpy())
     return bool((rows == rows.median(dim=0).values).all(dim=1).double().mean() > 0.5)
+
+
+def _are_one_row(moments: list[Moments], least: float) -> bool:
+    """Return whether hardly more than one row counts, or one fold, as of a few rows of which half are the same one."""
+    whole = sum_of_moments(moments)
+    most = max(fold.weight for fold in moments)
+    return not (most < MOST_IN_A_FOLD * whole.weight and float(whole.covariance().trace()) > least)
 
 
 def _next_weights(

@@ -186,8 +186,12 @@ def without_floor(typical: float, floor: float) -> float:
 
 
 def principal_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the variances (r,) in descending order and the axes (r, d) of all directions with more than rounding."""
+    """Return the variances (r,) in descending order and the axes (r, d) of all directions with more than rounding, or of one.
+
+    Rows without a fold may be equal, although all of them are not.
+    """
     variances, axes = torch.linalg.eigh(covariance)
     variances, axes = variances.flip(0), axes.flip(1).T
     kept = variances > NEGLIGIBLE * variances[0].clamp(min=0)
+    kept[0] = True
     return variances[kept], axes[kept]

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pyod_quadric.data.rows import normalized, within_reach
+from pyod_quadric.data.rows import normalized, scaled, within_reach
 from pyod_quadric.geometry.distances import DISTANCE_FUNCTIONS
 from pyod_quadric.geometry.projection import nearest_on_intersection
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, Quadrics
@@ -27,6 +27,7 @@ from pyod_quadric.parallel.devices import on_device
 from pyod_quadric.parameters import Distance
 
 HISTORY_NAMES = ("loss", "held_out_loss", "orthonormality_error", "seconds")  # what training writes down after each epoch
+FARTHEST_UNIT = 1e150  # from 1, whose square is a number
 MOST_SCORE = 1e150  # so that squares of scores can be added up
 
 
@@ -158,7 +159,7 @@ class Model:
         projected: Tensor = mean + nearest @ back
         if self.linear_part is None and len(back) < len(mean):
             projected += points - mean - working @ back
-        return projected if self.scales is None else projected * self.scales.to(projected)
+        return projected if self.scales is None else scaled(projected, 1 / self.scales.to(projected))
 
     def on_cpu(self) -> "Model":
         """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
@@ -192,11 +193,16 @@ class Model:
         coordinates = self.coordinates
         if self.scales is not None and not self.normalize:  # those of normalised rows are polynomials of directions
             scales = self.scales.to(coordinates.mean)
+            if not 1 / FARTHEST_UNIT <= scales.min() <= FARTHEST_UNIT:
+                raise ValueError(
+                    f"coefficients of quadrics in a unit of {float(scales.min()):.1g} are out of the range of float64; fit "
+                    "rows that are multiplied by a number, so that their unit is nearer to 1"
+                )
             coordinates = WorkingCoordinates(coordinates.mean * scales, coordinates.matrix / scales)
         return coordinates.in_input_space(self.quadrics)
 
     def _scaled(self, points: Tensor) -> Tensor:
-        return points if self.scales is None else points / self.scales.to(points)
+        return points if self.scales is None else scaled(points, self.scales)
 
     def _distances(self, points: Tensor) -> Tensor:
         return DISTANCE_FUNCTIONS[self.distance](self.coordinates.transform(points), self._quadrics_like(points))

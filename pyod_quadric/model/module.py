@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from pyod_quadric.data.rows import normalized, within_reach
+from pyod_quadric.data.rows import normalized, scaled, within_reach
 from pyod_quadric.geometry.distances import ratio, second_order_from
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS, BLOCK_ROWS, evaluate, hs_norm
 from pyod_quadric.model.calibration import Calibration
@@ -121,7 +121,7 @@ class ScoreModule(nn.Module):
 
     def _scores(self, rows: Tensor) -> Tensor:
         rows = rows.to(self.dtype)
-        rows = rows if self.scales is None else rows / self.scales
+        rows = rows if self.scales is None else scaled(rows, self.scales)
         score = torch.zeros_like(rows[:, 0])
         if self.norm_median is not None:
             logarithms = torch.linalg.vector_norm(rows, dim=1).clamp(min=SHORTEST).log()

@@ -32,6 +32,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")  # halves of letters, which no encodi
 # Bounds that no fit comes near, within which nothing overflows that depends on the model alone. Numbers in the unit of the data
 # may be as large as those; coordinates have unit spread, and quadrics in them a norm of about 1.
 MOST_DATA = 1e300
+MOST_BACK = 1e307  # the same, multiplied by scales
 MOST_COEFFICIENT = 1e20
 MOST_PROTOTYPE = 1e15
 MOST_WEIGHT = 1e37  # rows of float32 are multiplied by it
@@ -133,7 +134,7 @@ LAYOUT: Layout = {
     **_coordinates("model.neighbors.coordinates", "c"),
     "model.neighbors.prototypes": _within(("p", "c"), MOST_PROTOTYPE),
     "model.neighbors.weight": Number(least=0, most=MOST_WEIGHT),
-    "model.scales": Array(("d",), above=0, least=1 / MOST_DATA, most=MOST_DATA),
+    "model.scales": Array(("d",), above=0, least=1 / MOST_BACK, most=MOST_BACK),
     "model.distance": Words(Distance),
     "model.normalize": Flag(),
     "decision_scores": Array(("n",), EXACT, least=0, most=MOST_SCORE),
@@ -235,7 +236,7 @@ def _check_scales(model: Model) -> None:
     matrix, mean = model.coordinates.matrix.double(), model.coordinates.mean.double()
     scales = torch.ones_like(mean) if model.scales is None else model.scales.double()
     farthest = torch.stack([(mean * scales).abs().max(), scales.max() / matrix.abs().max()]).max()
-    if not farthest <= MOST_DATA:
+    if not farthest <= MOST_BACK:
         raise ValueError("model.scales of the file do not go with its coordinates: there is no way back to the rows")
 
 

@@ -69,11 +69,38 @@ def test_equal_rows_are_refused(settings):
         QuadricDetector(**settings).fit(np.ones((9, 3)))
 
 
-def test_rows_whose_squares_overflow_are_refused():
-    with pytest.raises(ValueError, match="too large for float64; give rows in a larger unit"):
-        QuadricDetector().fit(1e200 * X)
-    with pytest.raises(ValueError, match="too large for float64"):  # as is their sum, though none is infinite
-        QuadricDetector().fit(1e307 * np.abs(X))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("seed", [3, 76, 335])
+@pytest.mark.parametrize("settings", [{}, {"score_function": "linear"}, {"standardize": True}], ids=str)
+def test_rows_of_which_hardly_any_differ_can_be_fitted(seed, settings, dtype):
+    """Without some fold all are equal, or weights end up on equal ones alone."""
+    rng = np.random.default_rng(seed)
+    few = 1.28331 + 1e-5 * rng.normal(size=(3, 1 + seed % 3))
+    for rows in (
+        few[[0, 0, 1]],
+        few[[0, 1, 1, 2]],
+        few[rng.integers(0, 2, 30)],
+        np.r_[rng.normal(size=few.shape), few[[0] * 9]],
+    ):
+        assert np.isfinite(QuadricDetector(**settings).fit(rows.astype(dtype)).decision_scores_).all()
+
+
+@pytest.mark.parametrize("power", [-1015, 1010])
+def test_rows_at_the_end_of_the_range_are_refused(power):
+    with pytest.raises(ValueError, match=r"rows are about .* from each other, .* multiply them by a number"):
+        QuadricDetector().fit(np.ldexp(X, power))
+
+
+def test_normalised_rows_that_are_equal_are_refused():
+    with pytest.raises(ValueError, match=r"all normalised rows are equal, .* or set normalize=False"):
+        QuadricDetector(normalize=True).fit(np.arange(1.0, 30)[:, None])
+
+
+@pytest.mark.parametrize("n", [3, 4, 8])
+def test_quadrics_alone_need_rows_that_speak_for_one(n):
+    rows = np.random.default_rng(0).normal(size=(n, 2))
+    with pytest.raises(ValueError, match=rf"nothing to score by: {n} different rows came, .* at least 12 rows"):
+        QuadricDetector(score_function="quadrics").fit(rows)
 
 
 # Bad rows

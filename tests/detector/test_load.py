@@ -1,7 +1,9 @@
 """A fitted detector under load: many threads, many processes, many calls."""
 
+import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +12,10 @@ from threading import Barrier
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed
 
 from pyod_quadric import QuadricDetector
+from tests.support.processes import HANGING
 
 N_THREADS, N_PROCESSES = 8, 4
 FIRST, LAST = 1_000, 5_000
@@ -35,10 +39,51 @@ if __name__ == "__main__":
         np.save(scores, list(pool.map(batch_scorer(path), blocks)))
 """
 
+AFTER_A_FORK = """
+import multiprocessing
+import sys
+import numpy as np
+from pyod_quadric import QuadricDetector
+
+def fitted(rows):
+    return QuadricDetector().fit(rows).decision_scores_
+
+if __name__ == "__main__":
+    blocks = np.load(sys.argv[1])
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found = pool.map(fitted, blocks)
+    np.save(sys.argv[2], found)
+"""
+INTERRUPTED = """
+import pickle
+import sys
+import numpy as np
+from pyod_quadric import QuadricDetector
+
+rows = np.load(sys.argv[1])[0]
+detector = QuadricDetector().partial_fit(rows)
+before, scores = vars(detector).copy(), detector.decision_function(rows)
+detector.set_params(epoch_num=100_000, verbose=2)
+parameters = detector.get_params()
+try:
+    detector.fit(rows + 1)
+except KeyboardInterrupt:
+    assert all(vars(detector)[name] is before[name] for name in before if name not in parameters)
+    assert vars(detector).keys() == before.keys()
+    assert (detector.decision_function(rows) == scores).all()
+    detector.set_params(epoch_num=None, verbose=0).fit(rows)
+    assert (detector.decision_function(rows) == scores).all()
+    print("as before")
+"""
+
 
 def resident() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+def scores_of_fit(rows):
+    return QuadricDetector().fit(rows).decision_scores_
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +113,57 @@ def test_threads_share_a_detector(detector, blocks, serial):
         found = list(pool.map(work, range(N_THREADS)))
     for first, scores in enumerate(found):
         np.testing.assert_array_equal(scores, np.roll(serial, -first, axis=0))
+
+
+@pytest.fixture(scope="module")
+def fits(blocks):
+    return [scores_of_fit(block) for block in blocks[:4]]
+
+
+def test_fits_in_threads_are_those_one_after_the_other(blocks, fits):
+    together = Barrier(2)
+
+    def work(first: int) -> list[np.ndarray]:
+        together.wait()
+        return [scores_of_fit(block) for block in blocks[first:4:2]]
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(work, range(2)))
+    np.testing.assert_array_equal(found[0], fits[::2])
+    np.testing.assert_array_equal(found[1], fits[1::2])
+
+
+def test_fits_of_coroutines_are_those_one_after_the_other(blocks, fits):
+    async def work() -> list[np.ndarray]:
+        return await asyncio.gather(*(asyncio.to_thread(scores_of_fit, block) for block in blocks[:4]))
+
+    np.testing.assert_array_equal(asyncio.run(work()), fits)
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_fits_of_joblib_are_those_one_after_the_other(blocks, fits, backend):
+    found = Parallel(n_jobs=2, backend=backend)(delayed(scores_of_fit)(block) for block in blocks[:4])
+    np.testing.assert_allclose(found, fits, rtol=1e-9)  # as workers have other numbers of threads
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_fits_after_a_fork_are_those_one_after_the_other(blocks, fits, tmp_path):
+    np.save(tmp_path / "rows.npy", blocks[:4])
+    command = [sys.executable, "-c", AFTER_A_FORK, tmp_path / "rows.npy", tmp_path / "scores.npy"]
+    subprocess.run(command, check=True, timeout=HANGING, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fits, rtol=1e-9)
+
+
+def test_an_interrupted_fit_leaves_the_earlier_one(blocks, tmp_path):
+    """SIGINT in the first epochs of a training that would take hours."""
+    np.save(tmp_path / "rows.npy", blocks[:1])
+    command = [sys.executable, "-u", "-c", INTERRUPTED, tmp_path / "rows.npy"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **streams) as process:
+        assert "epoch" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=HANGING)[0].splitlines()[-1] == "as before"
+    assert process.returncode == 0
 
 
 def test_processes_score_alike(detector, blocks, serial, tmp_path):

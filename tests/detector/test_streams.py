@@ -1,15 +1,18 @@
 """Streams: partial_fit learns what a fit to all rows together learns, keeps what it needs to go on, and forgets if told to."""
 
 import pickle
+import warnings
 from functools import cache
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pyod_quadric import QuadricDetector
+from pyod_quadric.fitting.fit import fit_model
 from tests.support.circle import TEST, TEST_Y, X, cloud
 from tests.support.files import assert_same, loaded, saved, state
 from tests.support.profiles import n_examples
@@ -120,6 +123,119 @@ def test_trained_streams_keep_no_checkpoints(tmp_path):
         stream = streamed([X, TEST], training_options={"checkpoint": tmp_path / "run.ckpt"}, **trained)
     np.testing.assert_array_equal(stream.decision_scores_, QuadricDetector(**trained).fit(BOTH).decision_scores_)
     assert not list(tmp_path.iterdir())
+
+
+# What cannot be learnt yet
+
+
+@pytest.fixture
+def n_fits(monkeypatch):
+    """Count the fits that streams ask for."""
+    calls = []
+
+    def counted(*arguments):
+        calls.append(1)
+        return fit_model(*arguments)
+
+    monkeypatch.setattr("pyod_quadric.detector.fit_model", counted)
+    return lambda: len(calls)
+
+
+@pytest.mark.parametrize("window", [20, 60, None])
+def test_a_stuck_sensor_loses_no_rows_and_stops_no_stream(window, n_fits):
+    """Its rows fill the window, and the earlier fit scores on, until a row differs."""
+    detector = QuadricDetector(window=window).fit(X[:40])
+    for _ in range(50):
+        detector.partial_fit(np.repeat(X[39:40], 2, axis=0))
+    before, scores = n_fits(), detector.decision_function(TEST)
+    detector.partial_fit(np.repeat(X[39:40], 10, axis=0))
+    assert detector._stream.n_seen == 150
+    if window is not None:
+        assert n_fits() == before  # not even tried
+        np.testing.assert_array_equal(detector.decision_function(TEST), scores)
+        detector.partial_fit(X[:1])
+        assert n_fits() == before + 1
+    detector.partial_fit(X[:60])
+    everything = np.r_[X[:40], np.repeat(X[39:40], 110, axis=0), X[: 1 if window else 0], X[:60]]
+    expected = QuadricDetector().fit(everything[-(window or len(everything)) :])
+    np.testing.assert_array_equal(detector.decision_scores_, expected.decision_scores_)
+
+
+@pytest.mark.parametrize("settings", [{}, {"score_function": "quadrics"}, {"normalize": True}, {"window": 8}], ids=str)
+def test_a_stream_may_begin_with_rows_that_cannot_be_fitted(settings):
+    """Equal ones, then multiples of them, then others."""
+    detector = QuadricDetector(**settings)
+    chunks = [X[:1], X[:1], X[:1], np.repeat(X[:1], 5, axis=0), 2 * X[:1], X[:2], X[:1], X[:100]]
+    for chunk in chunks:
+        detector.partial_fit(chunk)
+    everything = np.concatenate(chunks)[-settings.get("window", 1000) :]
+    expected = QuadricDetector(**settings).fit(everything)
+    np.testing.assert_array_equal(detector.decision_scores_, expected.decision_scores_)
+
+
+def test_a_stream_waits_for_groups():
+    detector = QuadricDetector()
+    detector.partial_fit(X[:10], groups=["a"] * 10).partial_fit(X[10:20], groups=["b"] * 10)
+    assert not hasattr(detector, "model_")
+    names = np.array(["a", "b", "c", "d"])[np.arange(40) // 10]
+    detector.partial_fit(X[20:21], groups=names[20:21])
+    assert len(detector.decision_scores_) == 21
+    detector.partial_fit(X[21:40], groups=names[21:])
+    expected = QuadricDetector().fit(X[:40], groups=names)
+    np.testing.assert_array_equal(detector.decision_scores_, expected.decision_scores_)
+
+
+@given(seed=st.integers(0, 2**16), window=st.sampled_from([None, 5, 12]))
+@n_examples(8)
+def test_no_chunk_of_sound_rows_is_refused(seed, window):
+    """Rows of few values, stuck now and then."""
+    rng = np.random.default_rng(seed)
+    detector, n = QuadricDetector(window=window, score_function="linear"), 0
+    for _ in range(25):
+        chunk = np.repeat(rng.integers(0, 2, size=(1, 2)) * 0.1, rng.integers(1, 7), axis=0)
+        chunk = chunk + (rng.random() < 0.2) * rng.normal(size=chunk.shape)
+        n += len(chunk)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "all training rows have the same score")
+            detector.partial_fit(chunk)
+        assert detector._stream.n_seen == n
+
+
+@pytest.mark.parametrize(("window", "expected"), [(None, 35), (40, 59)])
+def test_rows_one_by_one_cost_few_fits(window, expected, n_fits):
+    """Of 200 rows: one for each from 3 to 10, then whenever there are a tenth more, or a tenth of the window is new."""
+    detector = QuadricDetector(window=window, score_function="linear")
+    for row in X:
+        detector.partial_fit(row[None])
+    assert n_fits() == expected
+    assert detector._stream.n_seen == 200
+
+
+CHUNKS = {
+    "NaN": np.where(np.eye(3) > 0, np.nan, X[:3]),
+    "infinite": np.where(np.eye(3) > 0, np.inf, X[:3]),
+    "other columns": X[:30, :2],
+    "other names": pandas.DataFrame(X[:30], columns=list("abd")),
+    "no rows": X[:0],
+    "text": [["a", "b", "c"]],
+    "a row": X[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("chunk", CHUNKS.values(), ids=CHUNKS)
+@pytest.mark.parametrize("n", [2, 40])
+def test_a_chunk_that_is_refused_changes_nothing(chunk, n):
+    """Before the first fit and after it: what others learn from is the same, bit for bit."""
+    frame = pandas.DataFrame(X, columns=list("abc"))
+    detector, other = (QuadricDetector(window=50).partial_fit(frame[:n]) for _ in range(2))
+    before = vars(detector).copy()
+    with pytest.raises((ValueError, TypeError)):
+        detector.partial_fit(chunk)
+    assert vars(detector).keys() == before.keys()
+    assert all(vars(detector)[name] is before[name] for name in before)
+    assert_same(state(detector), state(other))
+    assert_same(state(detector.partial_fit(frame[n : n + 30])), state(other.partial_fit(frame[n : n + 30])))
 
 
 # Windows

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from pyod_quadric import QuadricDetector
 from tests.support.distributed_fit import SETTINGS, data_of, trained, trained_with_checkpoints
@@ -82,6 +83,13 @@ def test_two_processes_fit_what_one_does(both, name):
     np.testing.assert_allclose(found["scores"], alone.decision_scores_, rtol=1e-5)
     assert found["threshold"] == pytest.approx(alone.threshold_, rel=1e-5)
     np.testing.assert_allclose(found["held_out_loss"], alone.history_["held_out_loss"], rtol=1e-5)
+
+
+def test_absurd_rows_are_the_farthest_outliers_in_both_processes(both):
+    """Their size is rounding in the sums of the first round, which depend on the number of processes."""
+    alone = QuadricDetector().fit(data_of("absurd rows")).decision_scores_
+    assert set(np.argsort(both[0]["absurd rows"])[-2:]) == {7, 250}
+    assert spearmanr(both[0]["absurd rows"], alone).statistic > 0.95
 
 
 def test_after_a_kill_training_goes_on_from_the_checkpoint(tmp_path):

@@ -29,6 +29,7 @@ SETTINGS = {
     "default": {},
     "few rows": {"n_components": 3},
     "normalised": {"normalize": True},
+    "a small unit": {},
     "penalty": {"epoch_num": 3, "batch_size": 32, "n_quadrics": 4, "lr": 0.001},
     "stiefel": {"epoch_num": 3, "batch_size": 32, "n_quadrics": 4, "lr": 0.001, "constraint": "stiefel"},
     "paper": {
@@ -42,7 +43,11 @@ SETTINGS = {
 
 
 def data_of(name):
-    return rows(20, 30) if name == "few rows" else rows()
+    if name == "absurd rows":
+        found = rows()
+        found[[7, 250], [2, 0]] = 1e60
+        return found
+    return 1e-200 * rows() if name == "a small unit" else rows(20, 30) if name == "few rows" else rows()
 
 
 def fits(folder):
@@ -55,6 +60,7 @@ def fits(folder):
         frame = None if detector.quadrics_ is None else detector.quadrics_.quadratic.double().numpy().tobytes().hex()
         found[name] = {"scores": detector.decision_scores_.tolist(), "frame": frame, "threshold": float(detector.threshold_)}
         found[name]["held_out_loss"] = detector.history_["held_out_loss"]
+    found["absurd rows"] = QuadricDetector().fit(data_of("absurd rows")).decision_scores_.tolist()
     found["stream"] = stream()
     found["unseeded stream"] = unseeded_stream()
     spoilt = np.tile(rows(), (100, 1))
