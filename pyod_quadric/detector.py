@@ -356,9 +356,9 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         is new. ``decision_scores_``, ``labels_`` and ``threshold_`` are those of the kept rows.
 
         The first fit needs three rows that are not all equal. Rows from which nothing can be learnt yet are kept until more
-        come, and an earlier fit stays as it is. After :meth:`fit` the stream continues with the rows of
-        that fit, as they are at that time; after a change of ``window``, with the rows that were kept. There are no
-        checkpoints: :meth:`save` keeps a stream. A call that fails leaves an earlier fit as it was.
+        come, and an earlier fit stays as it is. After :meth:`fit` the stream continues with the rows of that fit, as they are
+        at that time; after a change of ``window``, with the rows that were kept. There are no checkpoints: :meth:`save` keeps
+        a stream. A call that fails leaves an earlier fit as it was.
 
         Parameters
         ----------
