@@ -169,10 +169,10 @@ def _only_column(path: Path) -> NDArray[Any]:
         with damage_named(path):
             table = arrow.parquet.read_table(path) if suffix == ".parquet" else arrow.json.read_json(path)
         if table.num_columns == 1:
-            return as_labels(table.column(0))
+            return as_labels(table.column(0), path)
         names = table.column_names
     else:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with damage_named(path), path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter="\t" if suffix == ".tsv" else ",")
             names, *lines = [line for line in reader if line] or [[]]
         if len(names) == 1 and all(len(line) == 1 for line in lines):

@@ -50,6 +50,13 @@ def test_weights_make_a_compromise():
     np.testing.assert_allclose(nearest, [[1.0]], atol=1e-9)
 
 
+def test_quadrics_without_weight_do_not_count():
+    quadrics, points = ellipsoids(0, 3, 2), torch.tensor([[3.0, 4.0], [-1.0, 0.5]], dtype=torch.float64)
+    expected = nearest_on_intersection(points, quadrics[1:2], torch.tensor([2.0]))
+    torch.testing.assert_close(nearest_on_intersection(points, quadrics, torch.tensor([0.0, 2.0, 0.0])), expected)
+    assert torch.equal(nearest_on_intersection(points.float(), quadrics, torch.zeros(3)), points)
+
+
 def test_a_point_does_not_depend_on_its_neighbours():
     quadric = ellipsoids(0, 2, 3)
     points = torch.tensor(np.random.default_rng(1).normal(size=(6, 3)))
