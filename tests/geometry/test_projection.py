@@ -1,6 +1,7 @@
 """The nearest point on an intersection is on it, and nothing on it is nearer."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +49,15 @@ def test_weights_make_a_compromise():
     plane = Quadrics(torch.zeros(1, 1, 1).double(), torch.ones(1, 1).double(), torch.zeros(1).double())
     nearest = nearest_on_intersection(torch.tensor([[4.0]]), plane, torch.tensor([3.0]))
     np.testing.assert_allclose(nearest, [[1.0]], atol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1e12, 1e14, 1e16, 1e20])
+def test_heavy_weights_leave_no_compromise(weight):
+    """Along the quadric the way is lost to rounding beside such weights; it must not lead off it for that."""
+    sphere = Quadrics(torch.eye(3)[None].double(), torch.zeros(1, 3).double(), torch.tensor([-1.0]).double())
+    points = 3 * torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    nearest = nearest_on_intersection(points, sphere, torch.tensor([weight]))
+    assert torch.linalg.vector_norm(nearest - points / torch.linalg.vector_norm(points, dim=1, keepdim=True), dim=1).max() < 0.3
 
 
 def test_quadrics_without_weight_do_not_count():
