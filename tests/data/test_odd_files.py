@@ -153,3 +153,13 @@ def test_lists_are_no_labels(label, tmp_path):
         read_labels(alone)
     with pytest.raises(ValueError, match=r"rows\.jsonl must hold labels of shape \(n,\), numbers or texts"):
         _ = open_rows(beside, Choice(label_column="y")).labels
+
+
+@pytest.mark.parametrize("choice", [{"label_column": ""}, {"id_column": ""}])
+def test_a_column_without_a_name_is_no_choice_by_itself(choice, tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"rows\.csv has no column ; its columns: a, b"):
+        open_rows(tmp_path / "rows.csv", Choice(**choice))
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"rows\.npy has no named columns"):
+        open_rows(tmp_path / "rows.npy", Choice(**choice))
