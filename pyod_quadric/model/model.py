@@ -182,8 +182,10 @@ class Model:
         """The smallest number that anything in this model divides coordinates by."""
         maps = [self.coordinates] + ([] if self.neighbors is None else [self.neighbors.coordinates])
         found = [1 / float(one.lengths().max()) for one in maps]
-        if self.linear_part is not None:  # which may have no axis, where the rows of the other folds are equal
-            found += [variance**0.5 for variance in (*self.linear_part.variances.tolist(), self.linear_part.complement)]
+        if (part := self.linear_part) is not None:
+            found.append(part.complement**0.5)
+            if len(part.variances):  # which there are none of where the rows of the other folds are equal
+                found.append(float(part.variances.min()) ** 0.5)
         return min(found)
 
     @cached_property
