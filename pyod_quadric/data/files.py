@@ -17,7 +17,7 @@ from pyod_quadric.data.arrow import as_labels, import_pyarrow
 from pyod_quadric.data.columns import Choice, ChoiceError, listed
 from pyod_quadric.data.delimited import CsvFile
 from pyod_quadric.data.disk import NpyFile, array_of, check_npy, damage_named, open_npz
-from pyod_quadric.data.json_lines import JsonLinesFile
+from pyod_quadric.data.json_lines import JsonLinesFile, blocks_of_lines, check_lines
 from pyod_quadric.data.parquet import ParquetFile
 from pyod_quadric.data.sources import RowSource, Shards
 from pyod_quadric.data.text import STDIN
@@ -166,6 +166,10 @@ def _only_column(path: Path) -> NDArray[Any]:
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".tsv"):
         arrow = import_pyarrow(f"reading {path}")
+        if suffix != ".parquet":
+            with path.open("rb") as file:
+                for block in blocks_of_lines(file):
+                    check_lines(block, path)
         with damage_named(path):
             table = arrow.parquet.read_table(path) if suffix == ".parquet" else arrow.json.read_json(path)
         if table.num_columns == 1:

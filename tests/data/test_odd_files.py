@@ -163,3 +163,12 @@ def test_a_column_without_a_name_is_no_choice_by_itself(choice, tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
     with pytest.raises(ValueError, match=r"rows\.npy has no named columns"):
         open_rows(tmp_path / "rows.npy", Choice(**choice))
+
+
+@pytest.mark.parametrize("start", [b"", b" \r\n", b"\xef\xbb\xbf", b'{"a": null}\n', b'{"a": 1}\n' * 60_000 + b" \t"])
+def test_lines_of_null_are_refused_before_they_end_the_process(start, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(start + b'null\n{"a": 2}\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, one JSON object for each line: a line holds null"):
+        open_rows(tmp_path / "rows.jsonl")[:]
+    with pytest.raises(ValueError, match=r"rows\.jsonl, one JSON object for each line: a line holds null"):
+        read_labels(tmp_path / "rows.jsonl")
