@@ -51,6 +51,14 @@ def test_weights_make_a_compromise():
     np.testing.assert_allclose(nearest, [[1.0]], atol=1e-9)
 
 
+def test_weights_are_of_squared_ways_where_quadrics_are_curved():
+    """The slope of x² - 1 is 2 on average, so from x = 3 with weight 4 the least of (y - 3)² + (y² - 1)² is found."""
+    quadric = Quadrics(torch.ones(1, 1, 1).double(), torch.zeros(1, 1).double(), torch.tensor([-1.0]).double())
+    nearest = nearest_on_intersection(torch.tensor([[3.0]]), quadric, torch.tensor([4.0]))
+    expected = next(root.real for root in np.roots([4, 0, -2, -6]) if root.imag == 0)
+    np.testing.assert_allclose(nearest, [[expected]], atol=1e-8)
+
+
 @pytest.mark.parametrize("weight", [1e12, 1e14, 1e16, 1e20])
 def test_heavy_weights_leave_no_compromise(weight):
     """Along the quadric the way is lost to rounding beside such weights; it must not lead off it for that."""
