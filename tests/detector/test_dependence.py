@@ -1,6 +1,5 @@
 """What scores depend on, and what they do not: the table in docs/guide/detector.md, row by row."""
 
-from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from pyod_quadric import QuadricDetector
+from tests.support.dependence import SHAPES, rows_of, scores_of, threads
 from tests.support.profiles import n_examples
 from tests.support.tolerances import rounding_of_scores
 
@@ -20,33 +20,9 @@ FITTED = 1e-6
 FITTED_SINGLE = 5e-3
 
 
-def blobs(n, rng):
-    return 4 * np.random.default_rng(0).normal(size=(4, 5))[rng.integers(0, 4, n)] + rng.normal(size=(n, 5))
-
-
-def ellipse(n, rng):
-    angle = rng.uniform(0, 2 * np.pi, n)
-    return np.stack([3 * np.cos(angle), np.sin(angle)], axis=1) + 0.05 * rng.normal(size=(n, 2))
-
-
-def embeddings(n, rng):
-    """Rows with lengths of their own, and directions around one that they have in common."""
-    rows = rng.normal(size=(n, 64)) * np.geomspace(1, 0.05, 64) + 0.5 * np.random.default_rng(0).normal(size=64)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.exp(0.1 * rng.normal(size=(n, 1)))
-
-
-def heavy_tails(n, rng):
-    return rng.standard_t(2, size=(n, 6))
-
-
-SHAPES = {"blobs": blobs, "ellipse": ellipse, "embeddings": embeddings, "heavy tails": heavy_tails}
 DTYPES = {np.float64: torch.float64, np.float32: torch.float32}
 shapes = pytest.mark.parametrize("shape", SHAPES)
 seeds = st.integers(0, 2**16)
-
-
-def rows_of(shape, seed, n=300):
-    return SHAPES[shape](n, np.random.default_rng(seed))
 
 
 @cache
@@ -57,16 +33,6 @@ def fitted(shape, **parameters):
 def assert_within_rounding(found, expected, detector, rows, dtype):
     allowed = rounding_of_scores(detector.model_, rows.astype(np.float64), DTYPES[dtype])
     assert (np.abs(found - expected) <= allowed).all()
-
-
-@contextmanager
-def threads(number):
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # Scores of a model
@@ -114,11 +80,6 @@ def test_rows_of_float32_score_as_the_same_numbers_in_float64(shape, seed):
 
 
 # Fits
-
-
-def scores_of(rows, new, **options):
-    groups = {name: options.pop(name) for name in ("groups",) if name in options}
-    return QuadricDetector(**options).fit(rows, **groups).decision_function(new)
 
 
 def assert_ranks_agree(found, expected, least):

@@ -7,12 +7,54 @@ tests/detector/test_dependence.py holds.
 
 import sys
 from collections import defaultdict
+from contextlib import contextmanager
 
 import numpy as np
+import torch
 from scipy.stats import spearmanr
 
 from pyod_quadric import QuadricDetector
-from tests.detector.test_dependence import SHAPES, rows_of, scores_of, threads
+
+
+def blobs(n, rng):
+    return 4 * np.random.default_rng(0).normal(size=(4, 5))[rng.integers(0, 4, n)] + rng.normal(size=(n, 5))
+
+
+def ellipse(n, rng):
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return np.stack([3 * np.cos(angle), np.sin(angle)], axis=1) + 0.05 * rng.normal(size=(n, 2))
+
+
+def embeddings(n, rng):
+    """Rows with lengths of their own, and directions around one that they have in common."""
+    rows = rng.normal(size=(n, 64)) * np.geomspace(1, 0.05, 64) + 0.5 * np.random.default_rng(0).normal(size=64)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.exp(0.1 * rng.normal(size=(n, 1)))
+
+
+def heavy_tails(n, rng):
+    return rng.standard_t(2, size=(n, 6))
+
+
+SHAPES = {"blobs": blobs, "ellipse": ellipse, "embeddings": embeddings, "heavy tails": heavy_tails}
+
+
+def rows_of(shape, seed, n=300):
+    return SHAPES[shape](n, np.random.default_rng(seed))
+
+
+@contextmanager
+def threads(number):
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def scores_of(rows, new, **options):
+    groups = {name: options.pop(name) for name in ("groups",) if name in options}
+    return QuadricDetector(**options).fit(rows, **groups).decision_function(new)
 
 
 def differences(shape, seed):
