@@ -189,6 +189,8 @@ def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySo
     choice.check_header(path)
     with damage_named(path):
         arrays = np.load(path, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it holds one array, as a .npy file does, and is no archive")
     with arrays:
         names = list(arrays)
         chosen = choice.array or ("X" if "X" in names else names[0] if len(names) == 1 else None)

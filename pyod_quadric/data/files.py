@@ -154,9 +154,12 @@ def read_labels(path: AnyPath) -> NDArray[Any]:
         check_npy(path)
     with damage_named(path):
         labels: Any = np.load(path, allow_pickle=False)
+        if suffix == ".npz" and isinstance(labels, np.ndarray):
+            raise ValueError("it holds one array, as a .npy file does, and is no archive")
     if suffix == ".npz":
-        names = list(labels)
-        labels = array_of(path, labels, "y" if len(names) != 1 else names[0])
+        with labels as arrays:
+            names = list(arrays)
+            labels = array_of(path, arrays, "y" if len(names) != 1 else names[0])
     if labels.ndim != 1 or labels.dtype.kind not in "fiubUS":
         raise ValueError(f"{path} must hold labels of shape (n,), numbers or texts, got {labels.dtype} of {labels.shape}")
     return np.asarray(labels)

@@ -172,3 +172,11 @@ def test_lines_of_null_are_refused_before_they_end_the_process(start, tmp_path):
         open_rows(tmp_path / "rows.jsonl")[:]
     with pytest.raises(ValueError, match=r"rows\.jsonl, one JSON object for each line: a line holds null"):
         read_labels(tmp_path / "rows.jsonl")
+
+
+def test_an_array_is_no_archive(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
+    (tmp_path / "rows.npy").rename(tmp_path / "rows.npz")
+    for read in (open_rows, read_labels):
+        with pytest.raises(ValueError, match=r"rows\.npz cannot be read: it holds one array"):
+            read(tmp_path / "rows.npz")
