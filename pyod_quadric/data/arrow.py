@@ -118,6 +118,10 @@ def as_ids(column: Any) -> NDArray[Any]:
     return ids
 
 
-def as_labels(column: Any) -> NDArray[Any]:
-    """Return the values (n,) of a column."""
+def as_labels(column: Any, path: object) -> NDArray[Any]:
+    """Return the values (n,) of a column of a file."""
+    from pyarrow import types
+
+    if types.is_nested(column.type):
+        raise ValueError(f"{path} must hold labels of shape (n,), numbers or texts, but their column holds {column.type}")
     return np.asarray(column.to_pylist())

@@ -63,7 +63,7 @@ class Choice:
             (labels, self.id_column, "id_column=...", "named columns"),
             (array, self.array, "array=...", "named arrays"),
         ):
-            if given and not there:
+            if given not in (None, (), []) and not there:
                 raise ChoiceError(f"{path} has no {what}, so that {option} has no effect; leave it out")
 
     def check_header(self, path: object) -> None:
@@ -101,7 +101,7 @@ class Choice:
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise ValueError(f"{path} has more than one column of the name {listed(twice)}; names must differ")
-        given = [*(self.columns or []), *self.drop, *(name for name in (self.label_column, self.id_column) if name)]
+        given = [*(self.columns or []), *self.drop, *(name for name in (self.label_column, self.id_column) if name is not None)]
         unknown = [name for name in given if name not in names]
         if unknown:
             raise ValueError(f"{path} has no column {listed(unknown)}; its columns: {listed(names)}")

@@ -4,6 +4,7 @@ Every read maps or decodes little more than it returns, and lets go of it again:
 memory with all that it has touched.
 """
 
+import csv
 import itertools
 import math
 import os
@@ -25,7 +26,7 @@ from pyod_quadric.data.sources import ArraySource, Index, RowSource, checked_sha
 
 WINDOW_BYTES = 2**26  # of a file that are read at once
 GAP_BYTES = 2**14  # what is between rows is read with them, if it is less: that costs less than another call
-DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
+DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, SyntaxError, csv.Error, zipfile.BadZipFile, zlib.error)
 
 
 class OnDisk(RowSource):
@@ -188,6 +189,8 @@ def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySo
     choice.check_header(path)
     with damage_named(path):
         arrays = np.load(path, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it holds one array, as a .npy file does, and is no archive")
     with arrays:
         names = list(arrays)
         chosen = choice.array or ("X" if "X" in names else names[0] if len(names) == 1 else None)

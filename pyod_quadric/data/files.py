@@ -17,7 +17,7 @@ from pyod_quadric.data.arrow import as_labels, import_pyarrow
 from pyod_quadric.data.columns import Choice, ChoiceError, listed
 from pyod_quadric.data.delimited import CsvFile
 from pyod_quadric.data.disk import NpyFile, array_of, check_npy, damage_named, open_npz
-from pyod_quadric.data.json_lines import JsonLinesFile
+from pyod_quadric.data.json_lines import JsonLinesFile, blocks_of_lines, check_lines
 from pyod_quadric.data.parquet import ParquetFile
 from pyod_quadric.data.sources import RowSource, Shards
 from pyod_quadric.data.text import STDIN
@@ -154,9 +154,12 @@ def read_labels(path: AnyPath) -> NDArray[Any]:
         check_npy(path)
     with damage_named(path):
         labels: Any = np.load(path, allow_pickle=False)
+        if suffix == ".npz" and isinstance(labels, np.ndarray):
+            raise ValueError("it holds one array, as a .npy file does, and is no archive")
     if suffix == ".npz":
-        names = list(labels)
-        labels = array_of(path, labels, "y" if len(names) != 1 else names[0])
+        with labels as arrays:
+            names = list(arrays)
+            labels = array_of(path, arrays, "y" if len(names) != 1 else names[0])
     if labels.ndim != 1 or labels.dtype.kind not in "fiubUS":
         raise ValueError(f"{path} must hold labels of shape (n,), numbers or texts, got {labels.dtype} of {labels.shape}")
     return np.asarray(labels)
@@ -166,13 +169,17 @@ def _only_column(path: Path) -> NDArray[Any]:
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".tsv"):
         arrow = import_pyarrow(f"reading {path}")
+        if suffix != ".parquet":
+            with path.open("rb") as file:
+                for block in blocks_of_lines(file):
+                    check_lines(block, path)
         with damage_named(path):
             table = arrow.parquet.read_table(path) if suffix == ".parquet" else arrow.json.read_json(path)
         if table.num_columns == 1:
-            return as_labels(table.column(0))
+            return as_labels(table.column(0), path)
         names = table.column_names
     else:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with damage_named(path), path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter="\t" if suffix == ".tsv" else ",")
             names, *lines = [line for line in reader if line] or [[]]
         if len(names) == 1 and all(len(line) == 1 for line in lines):

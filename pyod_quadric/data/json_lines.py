@@ -16,6 +16,7 @@ from pyod_quadric.data.sources import no_rows
 from pyod_quadric.data.text import BLOCK_BYTES, MOST_LINE_BYTES, TextFile
 
 ROW = re.compile(r" in row (\d+)$")
+NULL_FIRST, NULL_LINE = re.compile(rb"(\xef\xbb\xbf)?\s*null"), re.compile(rb"\n[ \t\r]*null")
 
 
 class JsonLinesFile(TextFile):
@@ -53,7 +54,7 @@ class JsonLinesFile(TextFile):
         choice.check_header(path)
         self._label, self.id_column = choice.label_column, choice.id_column
         with self._text() as file:
-            self._head = next(_blocks_of_lines(file), b"")
+            self._head = next(blocks_of_lines(file), b"")
         if not self._head:
             raise no_rows(self.origin)
         head = self._parsed(self._head, None, 0)
@@ -86,7 +87,7 @@ class JsonLinesFile(TextFile):
         types = {name: self._number(name) for name in features} | {name: self._others[name] for name in others}
         schema, n_rows = self._arrow.schema(list(types.items())), 0
         with self._text() as file:
-            blocks = _blocks_of_lines(file)
+            blocks = blocks_of_lines(file)
             if self._is_stream:
                 blocks = (block for part in ([self._head], blocks) for block in part)
             for block in blocks:
@@ -113,6 +114,7 @@ class JsonLinesFile(TextFile):
         return kind
 
     def _parsed(self, block: bytes, schema: Any, n_before: int) -> Any:
+        check_lines(block, self.origin)
         json = self._arrow.json
         parse = json.ParseOptions() if schema is None else json.ParseOptions(schema, unexpected_field_behavior="ignore")
         try:
@@ -123,7 +125,13 @@ class JsonLinesFile(TextFile):
             raise ValueError(f"{self.origin}, one JSON object for each line: {text}{hint}") from error
 
 
-def _blocks_of_lines(file: IO[bytes]) -> Iterator[bytes]:
+def check_lines(block: bytes, path: object) -> None:
+    """Raise a ValueError if a line holds null, with which some versions of pyarrow end the process, as of a first line."""
+    if NULL_FIRST.match(block) or NULL_LINE.search(block):
+        raise ValueError(f"{path}, one JSON object for each line: a line holds null, and no object; leave such lines out")
+
+
+def blocks_of_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Go through a file, some whole lines at a time."""
     while block := file.read(BLOCK_BYTES):
         if not block.endswith(b"\n"):

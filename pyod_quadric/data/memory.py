@@ -4,6 +4,7 @@ What holds them is known by what it can do, not by its name: ``__array__`` gives
 have to come from another device, and a column of lists is an array of objects, which are put one below the other.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -132,6 +133,8 @@ def _first_row(table: Any) -> NDArray[Any]:
 
 def _rows_of_table(table: Any) -> Any:
     first, names = _first_row(table), names_of(table)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"rows have more than one column of the name {listed(twice)}; names must differ")
     if first.dtype != object or first.ndim != 2:
         return table
     if len(names) == 1:

@@ -76,7 +76,7 @@ class ParquetFile(OnDisk):
         if self._label is None:
             return None
         with self._unchanged(f"the column {self._label}"), self._open() as file:
-            return as_labels(file.read([self._label]).column(0))
+            return as_labels(file.read([self._label]).column(0), self.path)
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         indices = np.arange(*index.indices(self.shape[0])) if isinstance(index, slice) else index

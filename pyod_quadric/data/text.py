@@ -56,7 +56,9 @@ class TextFile(OnDisk):
             if self._is_stream:
                 self.load()
             else:
-                self._labels = np.concatenate([as_labels(batch.column(0)) for batch in self._batches([], [self._label])])
+                self._labels = np.concatenate(
+                    [as_labels(batch.column(0), self.origin) for batch in self._batches([], [self._label])]
+                )
         return self._labels
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
@@ -87,7 +89,7 @@ class TextFile(OnDisk):
 
         def rows() -> Iterator[NDArray[np.float64]]:
             for batch in self._batches(self._features, labels):
-                found.extend(as_labels(batch.column(name)) for name in labels)
+                found.extend(as_labels(batch.column(name), self.origin) for name in labels)
                 yield self._rows(batch)
 
         self._loaded = _stacked(rows(), self.n_features)

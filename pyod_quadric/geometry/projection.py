@@ -32,7 +32,7 @@ def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor 
     quadrics : Quadrics
         m of them. Where they do not meet, the result without weights has a locally least sum of squared values.
     weights : Tensor of shape (m,), optional
-        Of each quadric against the way to it; by default the point has to be on all of them.
+        Of each quadric against the way to it, where 0 takes it out; by default the point has to be on all of them.
 
     Examples
     --------
@@ -42,6 +42,10 @@ def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor 
     >>> nearest_on_intersection(torch.tensor([[3.0, 4.0]]), circle)
     tensor([[0.6000, 0.8000]], dtype=torch.float64)
     """
+    if weights is not None and (weights == 0).any():
+        if not weights.any():
+            return points.double()
+        quadrics, weights = quadrics[weights > 0], weights[weights > 0]
     exact = quadrics.to(dtype=torch.float64)
     # The root mean square of ‖2 A x + b‖ for x of mean 0 and unit variance.
     slopes = (4 * exact.hs_norm().square() + exact.linear.square().sum(dim=1)).sqrt()

@@ -43,6 +43,14 @@ class WorkingCoordinates:
         """Return the working coordinates (n, k) of points (n, d), in their dtype and on their device."""
         return (points - self.mean.to(points)) @ self.matrix.to(points).T
 
+    def lengths(self) -> Tensor:
+        """Return the lengths (k,) of the rows of the matrix in float64, whatever their size: squares might leave its range."""
+        matrix = self.matrix.double()
+        sizes = matrix.abs().amax(dim=1, keepdim=True)
+        sizes = torch.where(sizes > 0, sizes, 1)
+        lengths: Tensor = sizes.squeeze(1) * torch.linalg.vector_norm(matrix / sizes, dim=1)
+        return lengths
+
     def in_input_space(self, quadrics: Quadrics) -> Quadrics:
         """Express quadrics of the working coordinates as quadrics of the input."""
         matrix, mean = self.matrix.to(quadrics.linear), self.mean.to(quadrics.linear)

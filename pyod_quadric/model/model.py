@@ -29,6 +29,7 @@ from pyod_quadric.parameters import Distance
 HISTORY_NAMES = ("loss", "held_out_loss", "orthonormality_error", "seconds")  # what training writes down after each epoch
 FARTHEST_UNIT = 1e150  # from 1, whose square is a number
 MOST_SCORE = 1e150  # so that squares of scores can be added up
+MOST_SINGLE = 1e30  # in the unit of the data, with room for what is multiplied by it in float32
 
 
 def clamped(scores: Tensor) -> Tensor:
@@ -181,10 +182,19 @@ class Model:
     def least_deviation(self) -> float:
         """The smallest number that anything in this model divides coordinates by."""
         maps = [self.coordinates] + ([] if self.neighbors is None else [self.neighbors.coordinates])
-        found = [1 / float(torch.linalg.vector_norm(one.matrix.double(), dim=1).max()) for one in maps]
-        if self.linear_part is not None:
-            found += [float(self.linear_part.variances.min()) ** 0.5, self.linear_part.complement**0.5]
+        found = [1 / float(one.lengths().max()) for one in maps]
+        if (part := self.linear_part) is not None:
+            found.append(part.complement**0.5)
+            if len(part.variances):  # which there are none of where the rows of the other folds are equal
+                found.append(float(part.variances.min()) ** 0.5)
         return min(found)
+
+    @cached_property
+    def _fits_float32(self) -> bool:
+        """Whether all that divides or moves points is well within the range of float32, so that they can be of that type."""
+        scales = [] if self.scales is None else [float(self.scales.min()), float(self.scales.max())]
+        deviations = all(1 / MOST_SINGLE < number < MOST_SINGLE for number in (self.least_deviation, *scales))
+        return deviations and float(self.coordinates.mean.abs().max()) < MOST_SINGLE
 
     def in_input_space(self) -> Quadrics | None:
         """Return the quadrics as polynomials of the (normalised) input."""
@@ -202,6 +212,7 @@ class Model:
         return coordinates.in_input_space(self.quadrics)
 
     def _scaled(self, points: Tensor) -> Tensor:
+        points = points if self._fits_float32 else points.double()
         return points if self.scales is None else scaled(points, self.scales)
 
     def _distances(self, points: Tensor) -> Tensor:

@@ -52,8 +52,7 @@ class Neighbors:
 
     def contributions(self, points: Tensor) -> Tensor:
         """Return what each feature adds to the scores (n, d): squared entries of the ways, in the units of the coordinates."""
-        matrix = self.coordinates.matrix.to(points)
-        axes = matrix / torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
+        axes = (self.coordinates.matrix.double() / self.coordinates.lengths()[:, None]).to(points)
         contributions: Tensor = self.weight * (self._away(points) @ axes).square().mean(dim=1).double()
         return contributions
 

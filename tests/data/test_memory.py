@@ -264,3 +264,9 @@ def test_there_must_be_some_complete_rows():
         finite_rows(np.full((5, 2), np.nan))
     with pytest.raises(TypeError, match="rows of a loader cannot be left out"):
         finite_rows(DataLoader(TensorDataset(torch.from_numpy(X))))
+
+
+@pytest.mark.parametrize("name", ["a", 1, ("x", 1)])
+def test_columns_of_one_name_are_refused(name):
+    with pytest.raises(ValueError, match=r"rows have more than one column of the name .*; names must differ"):
+        in_memory(pandas.DataFrame(np.zeros((5, 3)), columns=[name, "b", name]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector
 from pyod_quadric.data.columns import Choice
-from pyod_quadric.data.files import open_rows
+from pyod_quadric.data.files import open_rows, read_labels
 
 
 def table(*numbers):
@@ -129,3 +129,54 @@ def test_text_of_another_kind_is_refused_with_a_remedy(text, message, tmp_path):
     (tmp_path / "rows.csv").write_bytes(text.encode())
     with pytest.raises(ValueError, match=message):
         open_rows(tmp_path / "rows.csv")
+
+
+# Labels
+
+
+NO_TEXT = [b"5\xae\n0\n", b"a\n\xe5\xdb\n", "a\n1\n".encode("utf-16"), b"a\n" + b"1" * 200_000 + b"\n"]
+
+
+@pytest.mark.parametrize("content", NO_TEXT, ids=range(len(NO_TEXT)))
+def test_labels_that_are_no_text_are_refused_by_name(content, tmp_path):
+    (tmp_path / "labels.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"labels\.csv cannot be read: "):
+        read_labels(tmp_path / "labels.csv")
+
+
+@pytest.mark.parametrize("label", ["[1, 2]", '{"b": 1}'])
+def test_lists_are_no_labels(label, tmp_path):
+    alone, beside = tmp_path / "labels.jsonl", tmp_path / "rows.jsonl"
+    alone.write_text(3 * f'{{"y": {label}}}\n')
+    beside.write_text(3 * f'{{"y": {label}, "x": 1}}\n')
+    with pytest.raises(ValueError, match=r"labels\.jsonl must hold labels of shape \(n,\), numbers or texts"):
+        read_labels(alone)
+    with pytest.raises(ValueError, match=r"rows\.jsonl must hold labels of shape \(n,\), numbers or texts"):
+        _ = open_rows(beside, Choice(label_column="y")).labels
+
+
+@pytest.mark.parametrize("choice", [{"label_column": ""}, {"id_column": ""}])
+def test_a_column_without_a_name_is_no_choice_by_itself(choice, tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"rows\.csv has no column ; its columns: a, b"):
+        open_rows(tmp_path / "rows.csv", Choice(**choice))
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"rows\.npy has no named columns"):
+        open_rows(tmp_path / "rows.npy", Choice(**choice))
+
+
+@pytest.mark.parametrize("start", [b"", b" \r\n", b"\xef\xbb\xbf", b'{"a": null}\n', b'{"a": 1}\n' * 60_000 + b" \t"])
+def test_lines_of_null_are_refused_before_they_end_the_process(start, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(start + b'null\n{"a": 2}\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, one JSON object for each line: a line holds null"):
+        open_rows(tmp_path / "rows.jsonl")[:]
+    with pytest.raises(ValueError, match=r"rows\.jsonl, one JSON object for each line: a line holds null"):
+        read_labels(tmp_path / "rows.jsonl")
+
+
+def test_an_array_is_no_archive(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
+    (tmp_path / "rows.npy").rename(tmp_path / "rows.npz")
+    for read in (open_rows, read_labels):
+        with pytest.raises(ValueError, match=r"rows\.npz cannot be read: it holds one array"):
+            read(tmp_path / "rows.npz")

@@ -63,6 +63,12 @@ def test_degenerate_rows_can_be_fitted(rows, settings):
     assert detector.decision_function(away) > detector.decision_function(rows).max()
 
 
+def test_folds_without_any_direction_can_be_fitted():
+    """Of three rows, two differ by no more than rounding beside the third: where that is held out, nothing varies."""
+    detector = QuadricDetector(score_function="linear", robust=False).fit([[-1.0], [3.5e16], [1.0]])
+    assert np.isfinite(detector.decision_scores_).all()
+
+
 @pytest.mark.parametrize("settings", [{}, {"normalize": True}])
 def test_equal_rows_are_refused(settings):
     with pytest.raises(ValueError, match="rows are equal, so nothing can be learnt"):

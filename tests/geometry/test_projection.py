@@ -1,6 +1,7 @@
 """The nearest point on an intersection is on it, and nothing on it is nearer."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +49,30 @@ def test_weights_make_a_compromise():
     plane = Quadrics(torch.zeros(1, 1, 1).double(), torch.ones(1, 1).double(), torch.zeros(1).double())
     nearest = nearest_on_intersection(torch.tensor([[4.0]]), plane, torch.tensor([3.0]))
     np.testing.assert_allclose(nearest, [[1.0]], atol=1e-9)
+
+
+def test_weights_are_of_squared_ways_where_quadrics_are_curved():
+    """The slope of x² - 1 is 2 on average, so from x = 3 with weight 4 the least of (y - 3)² + (y² - 1)² is found."""
+    quadric = Quadrics(torch.ones(1, 1, 1).double(), torch.zeros(1, 1).double(), torch.tensor([-1.0]).double())
+    nearest = nearest_on_intersection(torch.tensor([[3.0]]), quadric, torch.tensor([4.0]))
+    expected = next(root.real for root in np.roots([4, 0, -2, -6]) if root.imag == 0)
+    np.testing.assert_allclose(nearest, [[expected]], atol=1e-8)
+
+
+@pytest.mark.parametrize("weight", [1e12, 1e14, 1e16, 1e20])
+def test_heavy_weights_leave_no_compromise(weight):
+    """Along the quadric the way is lost to rounding beside such weights; it must not lead off it for that."""
+    sphere = Quadrics(torch.eye(3)[None].double(), torch.zeros(1, 3).double(), torch.tensor([-1.0]).double())
+    points = 3 * torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    nearest = nearest_on_intersection(points, sphere, torch.tensor([weight]))
+    assert torch.linalg.vector_norm(nearest - points / torch.linalg.vector_norm(points, dim=1, keepdim=True), dim=1).max() < 0.3
+
+
+def test_quadrics_without_weight_do_not_count():
+    quadrics, points = ellipsoids(0, 3, 2), torch.tensor([[3.0, 4.0], [-1.0, 0.5]], dtype=torch.float64)
+    expected = nearest_on_intersection(points, quadrics[1:2], torch.tensor([2.0]))
+    torch.testing.assert_close(nearest_on_intersection(points, quadrics, torch.tensor([0.0, 2.0, 0.0])), expected)
+    assert torch.equal(nearest_on_intersection(points.float(), quadrics, torch.zeros(3)), points)
 
 
 def test_a_point_does_not_depend_on_its_neighbours():

@@ -1,5 +1,7 @@
 """Values, gradients, inner products and composition of quadratic polynomials."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -192,3 +194,12 @@ def test_gradients_flow_to_any_single_part(leaf):
     values, norms = Quadrics(*parts).values_and_gradient_norms(points)
     (values + norms).sum().backward()
     assert tensors[leaf].grad.abs().sum() > 0
+
+
+def test_quadrics_stay_as_they_are_and_are_keys():
+    """They are checked once, when they are made; tensors have no equality that a dictionary could use."""
+    circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        circle.constant = torch.tensor([1.0])
+    again = Quadrics(circle.quadratic, circle.linear, circle.constant)
+    assert {circle: "one", again: "other"}[circle] == "one"

@@ -153,6 +153,35 @@ def test_scales_and_coordinates_go_together():
         loaded_from(forged(document, tensors))
 
 
+# Numbers that are far from what fits give, and within bounds, are no reason for a raw error.
+FAR_OFF = {
+    "tiny coordinates": ("mean distance", numbers("model.coordinates.matrix", lambda tensor: torch.full_like(tensor, 1e-200))),
+    "a large coordinate": ("mean distance", numbers("model.coordinates.matrix", one(1e160))),
+    "tiny coordinates of neighbours": ("neighbours", numbers("model.neighbors.coordinates.matrix", lambda t: t * 1e-200)),
+    "tiny scales": ("scales", numbers("model.scales", lambda tensor: tensor * 1e-213)),
+    "a quadric without weight": ("first order", numbers("model.quadric_weights", one(0.0))),
+    "no weights": ("everything", numbers("model.quadric_weights", torch.zeros_like)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quadrics that were asked for")
+@pytest.mark.parametrize("name", FAR_OFF)
+def test_numbers_far_off_but_within_bounds_work(name):
+    of, edit = FAR_OFF[name]
+    document, tensors = copy.deepcopy(base(of))
+    edit(document, tensors)
+    assert outcome(forged(document, tensors)) == "works"
+
+
+@pytest.mark.parametrize("number", [1e-213, 1e-60, 1e60])
+def test_models_beyond_float32_score_its_rows_all_the_same(number):
+    document, tensors = copy.deepcopy(base("scales"))
+    tensors["model.scales"] *= number
+    detector = loaded_from(forged(document, tensors))
+    rows = np.float32([[0, 0, 0], [1e-30, 1, 1e30], [-1, 1e-45, 3e38]])
+    np.testing.assert_array_equal(detector.decision_function(rows), detector.decision_function(rows.astype(float)))
+
+
 # Headers that cost more to parse than to write
 
 
