@@ -29,7 +29,7 @@ from pyod_quadric.parameters import Distance
 HISTORY_NAMES = ("loss", "held_out_loss", "orthonormality_error", "seconds")  # what training writes down after each epoch
 FARTHEST_UNIT = 1e150  # from 1, whose square is a number
 MOST_SCORE = 1e150  # so that squares of scores can be added up
-MOST_SINGLE = 1e30  # in the unit of the data, with room for what is multiplied by it in float32
+MOST_SINGLE = 1e30  # of scaled rows, with room for what is multiplied by it in float32
 
 
 def clamped(scores: Tensor) -> Tensor:
@@ -192,9 +192,10 @@ class Model:
     @cached_property
     def _fits_float32(self) -> bool:
         """Whether all that divides or moves points is well within the range of float32, so that they can be of that type."""
-        scales = [] if self.scales is None else [float(self.scales.min()), float(self.scales.max())]
-        deviations = all(1 / MOST_SINGLE < number < MOST_SINGLE for number in (self.least_deviation, *scales))
-        return deviations and float(self.coordinates.mean.abs().max()) < MOST_SINGLE
+        single = torch.finfo(torch.float32)
+        if self.scales is not None and not single.tiny <= self.scales.min() <= self.scales.max() <= single.max:
+            return False
+        return 1 / MOST_SINGLE < self.least_deviation < MOST_SINGLE and float(self.coordinates.mean.abs().max()) < MOST_SINGLE
 
     def in_input_space(self) -> Quadrics | None:
         """Return the quadrics as polynomials of the (normalised) input."""
