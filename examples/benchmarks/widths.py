@@ -106,9 +106,11 @@ def contestants(size: Size, n: int, d: int) -> dict[str, Any]:
             **(common | options | papers | {"n_quadrics": m}), init="random", n_components=k or d, constraint=constraint, lr=lr
         )
     k = size.closed[-1]
+    start = {"init": "spectral", "n_components": k, "n_quadrics": size.n_quadrics}
+    found[f"closed form, k = {k}, as many quadrics as are trained"] = QuadricDetector(**start, score_function="mean_distance")
     for constraint in RATES:
         found[f"{constraint}, k = {k}, from closed form"] = QuadricDetector(
-            **(common | options | papers), init="spectral", n_components=k, constraint=constraint, lr=FROM_CLOSED_FORM
+            **(common | options | papers | start), constraint=constraint, lr=FROM_CLOSED_FORM
         )
     for variant, name in (("full", "Q-FULL"), ("base", "Q-BASE"), ("sub", "Q-SUB")):
         rate = {"lr": 0.001} if variant == "base" else {}  # squares diverge at the rate of the others
