@@ -177,16 +177,15 @@ def test_names_of_groups_do_not_matter():
     np.testing.assert_array_equal(numbers.decision_scores_, texts.decision_scores_)
 
 
-@pytest.mark.parametrize(
-    ("groups", "settings", "message"),
-    [
-        (PEOPLE[:-1], {}, r"groups must name the group of each of 360 rows"),
-        (0 * PEOPLE, {}, "at least 3 groups, .* got 1"),
-        (PEOPLE % 2, {}, "at least 3 groups, .* got 2"),
-        (PEOPLE % 4, {"n_folds": 5}, "n_folds=5 folds need as many groups, got 4"),
-        (np.where(PEOPLE == 3, np.nan, PEOPLE), {}, "that of row 18 is missing"),
-    ],
-)
+TOO_FEW_GROUPS = [(0 * PEOPLE, {}, "at least 3 groups, .* got 1"), (PEOPLE % 2, {}, "at least 3 groups, .* got 2")]
+BAD_GROUPS = [
+    (PEOPLE[:-1], {}, r"groups must name the group of each of 360 rows"),
+    (PEOPLE % 4, {"n_folds": 5}, "n_folds=5 folds need as many groups, got 4"),
+    (np.where(PEOPLE == 3, np.nan, PEOPLE), {}, "that of row 18 is missing"),
+]
+
+
+@pytest.mark.parametrize(("groups", "settings", "message"), TOO_FEW_GROUPS + BAD_GROUPS)
 def test_bad_groups_leave_an_earlier_fit_as_it_was(groups, settings, message):
     rows = in_groups()
     detector = QuadricDetector().fit(rows, groups=PEOPLE).set_params(**settings)
@@ -195,8 +194,12 @@ def test_bad_groups_leave_an_earlier_fit_as_it_was(groups, settings, message):
         detector.fit(rows, groups=groups)
     assert vars(detector).keys() == earlier.keys()
     assert all(value is earlier[name] for name, value in vars(detector).items())
+
+
+@pytest.mark.parametrize(("groups", "settings", "message"), BAD_GROUPS)
+def test_streams_refuse_bad_groups(groups, settings, message):
     with pytest.raises(ValueError, match=message):
-        QuadricDetector(**settings).partial_fit(rows, groups=groups)
+        QuadricDetector(**settings).partial_fit(in_groups(), groups=groups)
 
 
 def test_too_many_folds_are_refused():
