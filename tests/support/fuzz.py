@@ -109,6 +109,7 @@ def open_files() -> list[str]:
 
 
 DETECTOR = QuadricDetector(score_function="linear").fit(X[:, :2])
+QuadricDetector(epoch_num=1).fit(X[:, :2])  # torch names a folder of its own in the environment before the first optimiser
 
 
 def use_file(example: fuzzed_files.File) -> None:
