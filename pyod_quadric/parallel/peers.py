@@ -54,7 +54,10 @@ def together(what: str) -> Iterator[None]:
     missing = _missing(store, come, store.timeout.total_seconds())
     if missing:
         raise PeerError(f"process {_listed(missing)} did not call {what} within {store.timeout.total_seconds():g} s; all must")
-    called = [store.get(key).decode() for key in come]
+    try:
+        called = [store.get(key).decode() for key in come]
+    except RuntimeError as error:
+        raise PeerError(f"{what} cannot begin: the process that held the store of the group has ended") from error
     if len({*called}) > 1:
         raise PeerError(
             "all processes must call the same, but process " + ", ".join(f"{k} called {c}" for k, c in enumerate(called))

@@ -6,10 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
+from pyod_quadric.parallel import peers
+from pyod_quadric.parallel.peers import PeerError, together
 from tests.support.processes import HANGING
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +61,28 @@ def test_who_fails_or_ends_is_named(what, expected, tmp_path):
     assert first == expected
     assert second == ("KeyboardInterrupt: " if what == "raises" else None)
     assert codes == [0, -signal.SIGKILL if what == "killed" else 0]
+
+
+def test_a_store_that_is_gone_is_said(monkeypatch):
+    """Its process may end between the moment when all have come and that when the others ask what was called."""
+
+    class Gone:
+        timeout = timedelta(seconds=1)
+
+        def set(self, key, value):
+            """Take what is said."""
+
+        def wait(self, keys, patience):
+            """Say that all have come."""
+
+        def get(self, key):
+            raise dist.DistNetworkError("Connection reset by peer")
+
+    monkeypatch.setattr(peers, "n_ranks", lambda: 2)
+    monkeypatch.setattr(peers, "process_rank", lambda: 1)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", Gone)
+    with (
+        pytest.raises(PeerError, match="fit cannot begin: the process that held the store of the group has ended"),
+        together("fit"),
+    ):
+        pass

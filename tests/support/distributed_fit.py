@@ -161,6 +161,7 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     results = {"fits": fits, "killed": killed}[what](folder)
     Path(folder, f"{what}-{dist.get_rank()}.json").write_text(json.dumps(results))
+    dist.barrier()  # the first process holds the store, which the other may still need
     group = dist.group.WORLD  # kept, as in pyod_quadric.parallel.group
     dist.destroy_process_group()
     os._exit(0)  # a thread of gloo that still holds a tensor would make Python abort now and then (pytorch/pytorch#179291)
