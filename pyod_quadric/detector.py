@@ -82,7 +82,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     - The *quadrics* are polynomials of degree 2 that are small on the training rows, and orthonormal in the Hilbert-Schmidt
       inner product. Each is weighted by how much better than the linear part it describes held-out rows.
     - The *neighbours* are training rows that were kept. The distance to the nearest three shows how near a row is to clusters
-      and topics, which the shape of the whole cloud does not.
+      and topics, which the shape of the whole cloud does not. The less the linear part agrees with them on held-out rows, as
+      where rows are in many clusters, the less it counts, and the more they do.
 
     Everything is in closed form by default. Setting a parameter of training (``constraint``, ``epoch_num``, ``lr`` and so on)
     adds gradient descent, which holds the quadrics orthonormal by a penalty or on the Stiefel manifold. :meth:`from_paper` has

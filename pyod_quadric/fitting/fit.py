@@ -41,6 +41,7 @@ from pyod_quadric.geometry.quadrics import Quadrics
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import FLOOR, FLOOR_NORMALIZED
 from pyod_quadric.model.model import Model, clamped
+from pyod_quadric.model.neighbors import Neighbors
 from pyod_quadric.model.norms import Norms
 from pyod_quadric.parallel.ranks import from_first_rank, on_first_rank
 from pyod_quadric.parameters import LEAST_ROWS, Parameters, TrainingOptions
@@ -143,17 +144,23 @@ def fit_model(
     if parameters.has_neighbors():
         units = spreads.parts(FLOOR_NEIGHBORS, tight_share=0.0)
         with stage("neighbours"):
-            kept, own = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng)
-        others = [replace(other, neighbors=one) for other, one in zip(others, own, strict=True)]
-        whole = replace(whole, neighbors=replace(kept, coordinates=folded.lifted_coordinates(kept.coordinates)))
+            near = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng)
+        whole, *others = (_with_neighbors(*three) for three in zip([whole, *others], *near, strict=True))
     scores = held_out_scores(folded, others or [whole] * n_folds)
     model = replace(whole, coordinates=folded.lifted_coordinates(working), normalize=norms is not None, scales=prepared.scales)
-    if has_linear_part:
-        model = replace(model, linear_part=folded.lifted(linear))
+    if model.linear_part is not None:
+        model = replace(model, linear_part=folded.lifted(model.linear_part))
+    if (kept := model.neighbors) is not None:
+        model = replace(model, neighbors=replace(kept, coordinates=folded.lifted_coordinates(kept.coordinates)))
     if has_linear_part and norms is not None:
         of_norms = Norms.of(norms, scores)
         model, scores = replace(model, norms=of_norms), clamped(scores + of_norms.scores_of(norms))
     return Fitted(from_first_rank(model, device).on_cpu(), scores.cpu().numpy(), row_weights.cpu().numpy(), history)
+
+
+def _with_neighbors(model: Model, neighbors: Neighbors, linear_share: float) -> Model:
+    part = model.linear_part
+    return replace(model, neighbors=neighbors, linear_part=None if part is None else part.weighted(linear_share))
 
 
 @dataclass(frozen=True, eq=False)

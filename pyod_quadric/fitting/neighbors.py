@@ -2,11 +2,16 @@
 
 They weigh so much that the scores of held-out rows by their neighbours are spread as widely as those by the linear part: then
 both are in one unit, whether rows are dense or not. Spreads are medians, so that outliers among the rows do not choose them.
+
+Where rows are in several clusters, a distance from the mean of them all says little of how isolated a row is. So the linear
+part keeps the share to which its distances agree with those to the neighbours, by their correlation over held-out rows, and the
+neighbours get the rest. Where rows are in one cluster, the share is near 1.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +31,25 @@ LEAST_ROW_WEIGHT = 0.5  # of a row that is kept: outliers among the rows should 
 # Unless a share of all rows, and at least so many, is within so many times the distance that is typical of usual rows.
 MANY, LEAST_MANY, MANY_WITHIN = 0.02, 10, 3.0
 N_TYPICAL = 500  # usual rows by which that distance is seen
+LEAST_AGREEMENT = 0.05  # however little the linear part knows, it is heard of rows that are far from all clusters
+MOST_DEVIATIONS = 3.0  # of a distance in the correlation, so that a few far rows do not decide it
 # The least spread, as a share of the standard deviation: where most rows are near copies, neighbours are no distance away.
 LEAST_SHARE = 0.02
 TINY = torch.finfo(torch.float64).tiny
+
+
+class CrossNeighbors(NamedTuple):
+    """Neighbours among all rows, and then for each fold those among the others, with what each leaves to the linear part.
+
+    Parameters
+    ----------
+    found : list of Neighbors
+    linear_shares : list of float
+        In (0, 1], of the linear part's squared distances.
+    """
+
+    found: list[Neighbors]
+    linear_shares: list[float]
 
 
 def cross_neighbors(
@@ -39,8 +60,8 @@ def cross_neighbors(
     row_weights: Tensor,
     n_prototypes: int,
     rng: np.random.Generator,
-) -> tuple[Neighbors, list[Neighbors]]:
-    """Return the neighbours among all rows, and for each fold those among the others, for the folded rows.
+) -> CrossNeighbors:
+    """Return the neighbours among all rows and those among the others of each fold, for the folded rows.
 
     Parameters
     ----------
@@ -63,12 +84,42 @@ def cross_neighbors(
     own = [kept.in_coordinates_of(part, kept.folds != fold) for fold, part in enumerate(own_units)]
     near = _held_out(sample, [found.scores for found in own])
     along = _held_out(sample, [part.squared_distances for part in linear_parts])
-    others = [_weight(along[sample.folds != fold], near[sample.folds != fold]) for fold in range(len(own))]
     # Where rows are fewer than features, all of them span more directions than those of a fold's complement.
     typical = [_typical_square(found, part) for found, part in zip([whole, *own], [whole_units, *own_units], strict=True)]
-    weight = _weight(along, near) * sum(typical[1:]) / len(own) / typical[0] / _denser(sample, whole, own, near)
-    found = replace(whole, weight=weight), [replace(one, weight=other) for one, other in zip(own, others, strict=True)]
-    return from_first_rank(found, folded.device)
+    spared = sum(typical[1:]) / len(own) / typical[0] / _denser(sample, whole, own, near)
+    usual = row_weights[sample.indices] >= LEAST_ROW_WEIGHT
+    counted = [usual | True, *(sample.folds != fold for fold in range(len(own)))]
+    shares = [agreement(along[rows & usual], near[rows & usual]) for rows in counted]
+    weights = [(2 - share) * _weight(along[rows], near[rows]) for rows, share in zip(counted, shares, strict=True)]
+    weights[0] *= spared
+    found = [replace(one, weight=weight) for one, weight in zip([whole, *own], weights, strict=True)]
+    return from_first_rank(CrossNeighbors(found, shares), folded.device)
+
+
+def agreement(along: Tensor, near: Tensor) -> float:
+    """Return how far squared distances of rows from the mean (n,) say which rows are far from their neighbours (n,).
+
+    It is the correlation of the distances, at least 0.05; 1 where all rows are equally far.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rows = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0)).double()
+    >>> agreement(rows.square().sum(dim=1), 0.1 * rows.square().sum(dim=1)), agreement(rows[:, 0] ** 2, rows[:, 1] ** 2)
+    (1.0, 0.05)
+    """
+    pair = torch.stack([_without_extremes(squares.sqrt()) for squares in (along, near)])
+    pair = pair - pair.mean(dim=1, keepdim=True)
+    lengths = torch.linalg.vector_norm(pair, dim=1)
+    if not (lengths > TINY).all():
+        return 1.0
+    return min(1.0, max(LEAST_AGREEMENT, round(float(pair[0] / lengths[0] @ (pair[1] / lengths[1])), 12)))
+
+
+def _without_extremes(distances: Tensor) -> Tensor:
+    median, deviation = robust_deviation(distances)
+    reach = MOST_DEVIATIONS * deviation
+    return distances.clamp(median - reach, median + reach) if len(distances) and deviation > 0 else distances
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,6 +75,18 @@ class LinearPart:
         standardized = along @ self.axes.to(points)
         return (standardized if beside is None else standardized + beside).square()
 
+    def weighted(self, share: float) -> "LinearPart":
+        """Return a part whose squared distances are a share of these.
+
+        Examples
+        --------
+        >>> import torch
+        >>> part = LinearPart(torch.zeros(1), torch.eye(1), torch.ones(1), complement=1.0)
+        >>> part.weighted(0.25).squared_distances(torch.tensor([[2.0]]))
+        tensor([1.])
+        """
+        return replace(self, variances=self.variances / share, complement=self.complement / share)
+
     def log_determinant(self) -> float:
         """Return the logarithm of the determinant of the covariance."""
         r, d = self.axes.shape
