@@ -3,11 +3,11 @@
 ``columns``
     which columns of a table are features
 ``sources``
-    :class:`RowSource`: rows with a type and names, by index or in one pass; arrays, subsets, shards
+    :class:`RowSource`: rows with a type and names, by random access or in one pass; arrays, subsets, shards
 ``disk``
     ``.npy`` and ``.npz`` files
 ``arrow``
-    the door to pyarrow
+    access to pyarrow, an optional dependency
 ``parquet``
     ``.parquet`` files
 ``text``
@@ -17,13 +17,13 @@
 ``json_lines``
     ``.jsonl`` and ``.ndjson`` files
 ``files``
-    from paths to sources, whatever the kind of file
+    from paths to sources, for every kind of file
 ``memory``
     lists, tensors, columns of tables and data sets as one array or tensor
 ``rows``
     :class:`Rows`: any source or loader as tensors, by index or block by block
 ``finite``
-    rows without those that hold NaN
+    the rows without NaN or infinite entries
 ``groups``
     rows that are held out together
 ``batches``

@@ -1,4 +1,4 @@
-"""The door to pyarrow, which comes with the extra ``tables`` and is imported when a table is opened."""
+"""Access to pyarrow, which comes with the extra ``tables`` and is imported only when a table is opened."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from pyod_quadric.data.columns import Choice, no_numbers
 
 
 def import_pyarrow(what: str) -> ModuleType:
-    """Return pyarrow, with its modules for files, or say how to install it."""
+    """Return pyarrow with its file modules, or raise an ImportError that says how to install it."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -25,7 +25,7 @@ def import_pyarrow(what: str) -> ModuleType:
 
 
 def index_names(schema: Any) -> set[str]:
-    """Return the names of columns that are the index of a pandas DataFrame, as far as its notes can be understood."""
+    """Return the columns that hold the index of a pandas DataFrame, by its metadata; none if that cannot be parsed."""
     try:
         stored = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     except (ValueError, RecursionError):
@@ -35,7 +35,7 @@ def index_names(schema: Any) -> set[str]:
 
 
 def features_in(schema: Any, choice: Choice, wanted: list[str] | None, path: object) -> list[str]:
-    """Return the features of a table with types: the names of columns of numbers, or that of one column of lists.
+    """Return the names of the features of a typed table: its numeric columns, or its one column of lists.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def features_in(schema: Any, choice: Choice, wanted: list[str] | None, path: obj
     wanted : list of str, optional
         The features that a model was fitted to.
     path : object
-        What the table is called in errors.
+        The name of the table in error messages.
     """
     no_features = index_names(schema) - {choice.id_column, choice.label_column}
     kinds = {field.name: field.type for field in schema}
@@ -67,7 +67,7 @@ def features_in(schema: Any, choice: Choice, wanted: list[str] | None, path: obj
 
 
 def is_list(kind: Any) -> bool:
-    """Return whether an arrow type is one of lists of numbers."""
+    """Return whether an Arrow type is a list of numbers."""
     from pyarrow import types
 
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -75,14 +75,14 @@ def is_list(kind: Any) -> bool:
 
 
 def is_number(kind: Any) -> bool:
-    """Return whether an arrow type is one of numbers."""
+    """Return whether an Arrow type is numeric or boolean."""
     from pyarrow import types
 
     return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
 
 
 def as_floats(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the numbers of a column, with NaN for what is missing."""
+    """Return the numbers of a column, with NaN for missing values."""
     from pyarrow import types
 
     # Only floats have a NaN for what is missing.
@@ -92,7 +92,7 @@ def as_floats(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def as_rows(column: Any, name: str, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the numbers (n, width) of a column of lists, all of which must have as many."""
+    """Return the numbers (n, width) of a column of lists, which must all have this length."""
     from pyarrow import compute
 
     if not compute.all(compute.equal(compute.list_value_length(column), width), skip_nulls=False).as_py():
@@ -101,7 +101,7 @@ def as_rows(column: Any, name: str, width: int, dtype: np.dtype[Any]) -> NDArray
 
 
 def id_type(kind: Any) -> np.dtype[Any]:
-    """Return the type in which the values of a column identify rows: that of numbers, and texts for everything else."""
+    """Return the type of row ids from a column: its own if it is numeric, else text."""
     from pyarrow import types
 
     is_numeric = types.is_integer(kind) or types.is_floating(kind)
@@ -109,7 +109,7 @@ def id_type(kind: Any) -> np.dtype[Any]:
 
 
 def as_ids(column: Any) -> NDArray[Any]:
-    """Return the values (n,) of a column: numbers, or Python's texts and None."""
+    """Return the values (n,) of a column as ids: numbers, or Python strings and None."""
     if id_type(column.type).kind != "U" and not column.null_count:
         return np.asarray(column)
     ids = np.empty(len(column), dtype=object)
@@ -119,7 +119,7 @@ def as_ids(column: Any) -> NDArray[Any]:
 
 
 def as_labels(column: Any, path: object) -> NDArray[Any]:
-    """Return the values (n,) of a column of a file."""
+    """Return the values (n,) of a column of labels."""
     from pyarrow import types
 
     if types.is_nested(column.type):

@@ -1,8 +1,8 @@
-"""Rows in batches, a few at a time, in an order that a seed decides.
+"""Batches of rows in an order that the seed determines.
 
-Memory holds one batch and the numbers of the rows of one window, not all rows. Shuffling takes blocks of neighbouring rows in
-random order, mixes the rows of a window of blocks, and cuts that into batches. Data that fit one window are shuffled perfectly;
-larger data are read from disk in long runs all the same.
+Memory holds one batch and the row indices of one window, never all rows. Shuffling takes blocks of neighbouring rows in random
+order, shuffles the rows of a window of blocks, and cuts the window into batches. Data that fit into one window are shuffled
+perfectly; larger data are still read from disk in long runs.
 """
 
 from abc import ABC, abstractmethod
@@ -23,9 +23,9 @@ WINDOW_BLOCKS = 64
 
 
 def shuffled(n_rows: int, batch_size: int, seed: tuple[int, ...]) -> Iterator[NDArray[np.int64]]:
-    """Yield the row numbers of one epoch's batches, all of ``batch_size`` but the last.
+    """Yield the row indices of the batches of one epoch; all but the last have ``batch_size`` rows.
 
-    The order depends on the seed alone, so an epoch can be repeated, or entered in its middle.
+    The order depends only on the seed, so an epoch can be repeated, or resumed in the middle.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Batches(ABC):
         """Yield the batches of an epoch, from the batch with the index ``first`` on."""
 
     def n_batches(self) -> int | None:
-        """Return how many batches an epoch has, if that is known, without those in which no row takes part."""
+        """Return the number of batches of an epoch, if it is known."""
         return None
 
     def validation(self) -> Iterator[Tensor]:
@@ -63,7 +63,7 @@ class Batches(ABC):
 
 
 class RowBatches(Batches):
-    """Shuffled batches of rows, the same for the same seed and epoch, with one row in k held out.
+    """Shuffled batches of rows, the same for the same seed and epoch; one row in k can be held out.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ class RowBatches(Batches):
     batch_size : int
     seed : int
     one_in : int, default=0
-        The k: of every k neighbouring rows one is kept apart, at a place that the seed decides; 0 keeps none apart.
+        The k: of every k consecutive rows one is held out, at a position that the seed determines; 0 holds out none.
     weights : array of shape (n,), optional
-        With which probability each row takes part in an epoch, from 0 to 1. So the mean over an epoch is that of weighted
-        rows, and batches are smaller where weights are.
+        The probability, from 0 to 1, with which each row is drawn in an epoch. The mean over an epoch is therefore a weighted
+        mean, and batches of rows with small weights are smaller.
     groups : array of shape (n,), optional
-        With groups, all rows of one group in k are held out.
+        If given, one group in k is held out, with all its rows.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RowBatches(Batches):
             yield from self._read_together(window)
 
     def n_batches(self) -> int:
-        """Return how many batches an epoch has, if rows take part in each."""
+        """Return the number of batches of an epoch, counting those without any drawn row."""
         return -(-self._n_training // self._batch_size)
 
     def validation(self) -> Iterator[Tensor]:
@@ -164,20 +164,20 @@ def held_out_indices(n_rows: int, one_in: int, seed: int) -> NDArray[np.int64]:
 
 
 def held_out_places(groups: NDArray[np.int64], one_in: int, seed: int) -> NDArray[np.int64]:
-    """Return which row of each group is held out: a hash of its number and the seed, so that nothing need be stored."""
+    """Return which row of each group is held out: a hash of the group's number and the seed, so that nothing is stored."""
     mixed = (groups.astype(np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
     return ((mixed >> np.uint64(40)) % np.uint64(one_in)).astype(np.int64)
 
 
 def held_out_groups(groups: NDArray[np.int64], one_in: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indices of rows to train on and of rows to hold out: those of one group in so many, and of one at least."""
+    """Return the indices of rows to train on and to hold out; one group in ``one_in`` is held out, and at least one."""
     names = np.random.default_rng(seed).permutation(np.unique(groups))
     held_out = np.isin(groups, names[: max(1, round(len(names) / one_in))])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 class PassBatches(Batches):
-    """Batches of rows in their own order, for rows that cannot be read by number; none are held out.
+    """Batches of rows in their stored order, for rows without random access; none are held out.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class PassBatches(Batches):
         self._rows, self._batch_size, self._seed, self._weights = rows, batch_size, seed, weights
 
     def n_batches(self) -> int:
-        """Return how many batches a pass has, if rows take part in each."""
+        """Return the number of batches of a pass, counting those without any drawn row."""
         return -(-self._rows.n_rows // self._batch_size)
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:
@@ -211,18 +211,18 @@ def _taking_part(numbers: NDArray[np.int64], weights: NDArray[np.floating] | Non
 
 
 class LoaderBatches(Batches):
-    """Batches from a torch ``DataLoader`` or any iterable that can be gone through again, in its own order.
+    """Batches from a torch ``DataLoader``, or from any iterable that can be iterated again, in its own order.
 
-    Batches are tensors or arrays of shape (?, d), or tuples and lists that begin with one. A sampler with ``set_epoch`` is
-    told the epoch; one that shuffles by torch's global generator finds it seeded with the seed and the epoch, and it is put
-    back afterwards. No rows are held out.
+    Batches are tensors or arrays of shape (?, d), or tuples and lists that begin with one. A sampler with ``set_epoch`` is told
+    the epoch. If a sampler shuffles by torch's global generator, that generator is seeded with the seed and the epoch, and
+    restored afterwards. No rows are held out.
     """
 
     def __init__(self, loader: Iterable[Any], seed: int) -> None:
         self._loader, self._seed = loader, seed
 
     def n_batches(self) -> int | None:
-        """Return how many batches the loader has, if it knows."""
+        """Return the number of batches of the loader, if it is known."""
         return len(self._loader) if isinstance(self._loader, Sized) else None
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Tensor]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class ChoiceError(ValueError):
-    """What was chosen does not go with the kind of file, so that it would have no effect."""
+    """Raised when a choice does not apply to the kind of file and would have no effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,15 +16,15 @@ class Choice:
     Parameters
     ----------
     columns : list of str, optional
-        The features; by default all columns that are left.
+        The features; by default all remaining columns.
     drop : tuple of str
-        Columns that are no features.
+        Columns that are not features.
     label_column : str, optional
-        The column of the labels, which is no feature either; in an ``.npz`` file an array (n,).
+        The column of the labels, which is not a feature; in an ``.npz`` file an array (n,).
     id_column : str, optional
-        The column that identifies rows, which is no feature either; in an ``.npz`` file an array (n,).
+        The column that identifies the rows, which is not a feature; in an ``.npz`` file an array (n,).
     list_column : str, optional
-        The column of lists that a model was fitted to, to be taken where there is one.
+        The column of lists that a model was fitted to; it is used if the file has it.
     array : str, optional
         The array (n, d) of an ``.npz`` file that holds the rows; by default ``X``, or the only one.
     header : bool, default=True
@@ -47,7 +47,7 @@ class Choice:
     header: bool = True
 
     def check_effect(self, path: object, *, columns: bool = False, labels: bool = False, array: bool = False) -> None:
-        """Raise a ChoiceError for what a file does not have: named columns, labels, arrays.
+        """Raise a ChoiceError for choices that the file does not support: named columns, labels, arrays.
 
         Examples
         --------
@@ -72,12 +72,12 @@ class Choice:
             raise ChoiceError(f"{path} is no .csv file, so that header=False has no effect; leave it out")
 
     def features(self, path: object, names: list[str], wanted: list[str] | None = None) -> list[str]:
-        """Return the names of the features, in their order.
+        """Return the names of the features, in order.
 
         Parameters
         ----------
         path : object
-            What the file is called in errors.
+            The name of the file in error messages.
         names : list of str
             Those of all columns.
         wanted : list of str, optional
@@ -111,13 +111,13 @@ class Choice:
 
 
 def no_numbers(path: object, columns: Mapping[str, str]) -> ValueError:
-    """Return what is raised where features hold no numbers.
+    """Return the error to raise for features that are not numeric.
 
     Parameters
     ----------
     path : object
     columns : dict of str
-        What each of them holds instead, or an example.
+        What each of the columns holds instead, or an example of it.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def no_numbers(path: object, columns: Mapping[str, str]) -> ValueError:
 
 
 def listed(names: list[str], most: int = 20) -> str:
-    """Return names as text, not all of them if there are many.
+    """Return names as text; long lists are cut short.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def listed(names: list[str], most: int = 20) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a text of a stranger in one line that a terminal shows and does not obey.
+    r"""Return untrusted text in one line, with control characters escaped, so that a terminal shows and does not obey them.
 
     Examples
     --------

@@ -27,7 +27,7 @@ class CsvFile(TextFile):
     path : path
         Or ``-``, the standard input.
     choice : Choice, optional
-        The columns, and whether there is a line of names; without it columns are called 0, 1, 2, ...
+        The columns, and whether there is a header; without one, columns are called 0, 1, 2, ...
     wanted : list of str, optional
         The features that a model was fitted to.
 

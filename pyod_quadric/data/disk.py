@@ -1,7 +1,7 @@
-"""Files of rows that are read a part at a time, and those of NumPy: ``.npy`` and ``.npz``.
+"""Files of rows that are read in parts, and NumPy's files: ``.npy`` and ``.npz``.
 
-Every read maps or decodes little more than it returns, and lets go of it again: a memory map that stays open would fill the
-memory with all that it has touched.
+Every read takes little more from the file than it returns. Files are not mapped: a mapped file that is cut off while it is read
+would end the process.
 """
 
 import csv
@@ -30,7 +30,7 @@ DAMAGE = (OSError, EOFError, ValueError, KeyError, RuntimeError, SyntaxError, cs
 
 
 class OnDisk(RowSource):
-    """A file, which must stay as it was when it was opened."""
+    """A file that must not change after it is opened."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
@@ -52,7 +52,7 @@ class OnDisk(RowSource):
 
 
 class NpyFile(OnDisk):
-    """The array in a ``.npy`` file, stored row by row or column by column.
+    """The array in a ``.npy`` file, in C or Fortran order.
 
     Examples
     --------
@@ -167,13 +167,13 @@ def _npy_header(file: IO[bytes], there: int) -> tuple[tuple[int, ...], bool, np.
 
 
 def check_npy(path: str | PathLike[str]) -> None:
-    """Raise a ValueError if a ``.npy`` file has not what its header promises, for which memory would be asked."""
+    """Raise a ValueError if a ``.npy`` file is shorter than its header promises, before memory for it is allocated."""
     with damage_named(path), Path(path).open("rb") as file:
         _npy_header(file, os.fstat(file.fileno()).st_size)
 
 
 def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySource:
-    """Return the rows in an ``.npz`` file, which are read into memory.
+    """Read the rows of an ``.npz`` file into memory.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def open_npz(path: str | PathLike[str], choice: Choice | None = None) -> ArraySo
 
 
 def array_of(path: object, arrays: Any, name: str) -> NDArray[Any]:
-    """Return an array of an ``.npz`` file; Python objects are never unpickled, since that can run whatever they say."""
+    """Return an array of an ``.npz`` file; Python objects are refused, since unpickling can run code."""
     if name not in arrays:
         raise ValueError(f"{path} has no array {name}; its arrays: {listed(list(arrays))}")
     try:
@@ -219,7 +219,7 @@ def array_of(path: object, arrays: Any, name: str) -> NDArray[Any]:
 
 @contextmanager
 def damage_named(path: object) -> Iterator[None]:
-    """Say which file cannot be read, and turn whatever is raised into a ValueError."""
+    """Turn errors of reading into a ValueError that names the file."""
     try:
         yield
     except DAMAGE as error:

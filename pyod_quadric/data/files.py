@@ -1,4 +1,4 @@
-"""From paths to sources of rows: files by what their names end with, folders, and lists of them; and files of labels."""
+"""From paths to sources of rows: files by their suffix, folders, and lists of both; and files of labels."""
 
 import codecs
 import csv
@@ -38,18 +38,19 @@ FOLDER_SUFFIXES = ((".npy", ".parquet"), (".csv", ".tsv"), (".jsonl", ".ndjson")
 
 
 def open_rows(paths: AnyPath | Sequence[AnyPath], choice: Choice | None = None, wanted: list[str] | None = None) -> RowSource:
-    """Open files of rows, and all files of folders in the order of their names, one after the other.
+    """Open files of rows, one after the other, and all files of folders in the order of their names.
 
-    Only the beginnings are read, but for ``.npz`` files. In several files columns with names are found by them: those of the
-    first file decide, in whatever order the others have them. In a folder ``.npy`` and ``.parquet`` files count, or if there
-    are none, ``.csv`` and ``.tsv`` files, or if there are none of them either, ``.jsonl`` and ``.ndjson`` files. Partitions,
-    which are folders such as ``day=1``, belong to the folder that they are in; what their names say is no feature. Names that
-    begin with a dot or an underscore are those of other programs. Files without rows are left out, if others have some.
+    Opening reads only the beginning of a file, except for ``.npz`` files, which it reads whole. Several files are matched by
+    the names of their columns: the first file decides which are features, and the others may have them in any order. A folder
+    stands for its ``.npy`` and ``.parquet`` files; if there are none, for its ``.csv`` and ``.tsv`` files; else for its
+    ``.jsonl`` and ``.ndjson`` files. Partitions, folders such as ``day=1``, belong to the folder that contains them, and their
+    values are not features. Names that begin with a dot or an underscore are ignored. Empty files are left out if others have
+    rows.
 
     Parameters
     ----------
     paths : path or sequence of paths
-        Of ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.jsonl``, ``.ndjson`` or ``.parquet`` files, or of folders.
+        Paths of ``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.jsonl``, ``.ndjson`` or ``.parquet`` files, or of folders.
     choice : Choice, optional
         The columns, labels and array to take.
     wanted : list of str, optional
@@ -76,7 +77,7 @@ def open_rows(paths: AnyPath | Sequence[AnyPath], choice: Choice | None = None, 
 
 
 def open_stdin(choice: Choice | None = None, wanted: list[str] | None = None) -> RowSource:
-    """Open the standard input, which holds JSON lines if it begins with a brace, and else the text of a ``.csv`` file."""
+    """Open the standard input: JSON lines if it begins with a brace, else CSV."""
     stream: Any = sys.stdin.buffer
     is_json = stream.peek(1).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{")
     return (JsonLinesFile if is_json else CsvFile)(STDIN, choice, wanted)
@@ -134,7 +135,7 @@ def _warn_of_other_folders(folder: Path, suffixes: tuple[str, ...]) -> None:
 
 
 def read_labels(path: AnyPath) -> NDArray[Any]:
-    """Return labels (n,) from a file: an array, or a table with one column; those of a ``.csv`` file are texts.
+    """Return labels (n,) from a file: an array, or a table with one column; labels of a ``.csv`` file are text.
 
     Examples
     --------

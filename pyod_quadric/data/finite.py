@@ -1,4 +1,4 @@
-"""Rows without those that hold NaN or infinite entries, from wherever they are."""
+"""The rows without NaN or infinite entries, from any source."""
 
 from typing import Any
 
@@ -14,23 +14,24 @@ BLOCK_ROWS = 4096
 
 
 def finite_rows(rows: Any) -> Subset:
-    """Return the rows without NaN and infinite entries, which remember where they were, as ``indices``.
+    """Return the rows without NaN or infinite entries, and their ``indices`` among all rows.
 
-    They are read when they are needed; what is in memory are their indices.
+    ``.npy`` and Parquet files are read again when rows are needed, and only the indices are held in memory.
 
     Parameters
     ----------
     rows : array-like of shape (n, d), Tensor, table, column of lists, or path
-        Whatever :meth:`QuadricDetector.fit` takes, but for loaders.
+        Anything that :meth:`QuadricDetector.fit` takes, except loaders.
 
     Returns
     -------
     Subset
-        Rows (k, d), for ``fit``, ``decision_function`` and so on; ``indices`` (k,) where they were.
+        The k complete rows (k, d), for ``fit``, ``decision_function`` and other methods. Its attribute ``indices`` (k,) holds
+        their positions among all rows.
 
     Examples
     --------
-    Learn from the rows that are complete, and score those; the others have no score.
+    Fit to the complete rows and score them; incomplete rows get NaN:
 
     >>> import numpy as np
     >>> from pyod_quadric import QuadricDetector, finite_rows

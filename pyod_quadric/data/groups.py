@@ -1,4 +1,4 @@
-"""Groups of rows: several rows of one person, document or machine, which are alike and must be held out together."""
+"""Groups: rows of one person, document or machine, which are alike and must be held out together."""
 
 import hashlib
 from typing import Any
@@ -9,14 +9,14 @@ from sklearn.model_selection import GroupKFold
 
 
 def group_keys(groups: ArrayLike, n_rows: int) -> NDArray[np.int64]:
-    """Return a number for each row, the same for rows of one group: a hash of what the group is called.
+    """Return a key for each row (n,), equal for rows of one group: a hash of the group's name.
 
-    The names themselves are not kept, so that files of streams hold none; and further rows of a stream get the same numbers.
+    Names are not kept, so saved streams hold none. Later rows of a stream get the same keys for the same names.
 
     Parameters
     ----------
     groups : array-like of shape (n,)
-        Numbers, texts, or anything that has a text.
+        Numbers, texts, or anything that ``str`` turns into text.
     n_rows : int
 
     Examples
@@ -38,7 +38,7 @@ def group_keys(groups: ArrayLike, n_rows: int) -> NDArray[np.int64]:
 
 
 def group_folds(keys: NDArray[np.int64], n_folds: int) -> NDArray[np.int64]:
-    """Return the fold (n,) of each row, for groups by their keys (n,): none is in two folds, and folds are as even as can be.
+    """Return the fold (n,) of each row from the keys (n,) of the groups: no group is split, and folds are balanced.
 
     Examples
     --------

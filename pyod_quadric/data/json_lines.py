@@ -20,10 +20,9 @@ NULL_FIRST, NULL_LINE = re.compile(rb"(\xef\xbb\xbf)?\s*null"), re.compile(rb"\n
 
 
 class JsonLinesFile(TextFile):
-    r"""The numbers in a file with one JSON object for each line.
+    r"""The numbers in a file with one JSON object per line.
 
-    The names of the columns, and what they hold, are those of the first lines, a quarter of a megabyte. A value that is null
-    or not there is NaN.
+    The first quarter of a megabyte decides which columns there are and their types. A null or a missing key is NaN.
 
     Parameters
     ----------
@@ -126,13 +125,13 @@ class JsonLinesFile(TextFile):
 
 
 def check_lines(block: bytes, path: object) -> None:
-    """Raise a ValueError if a line holds null, with which some versions of pyarrow end the process, as of a first line."""
+    """Raise a ValueError if a line is null, since some versions of pyarrow end the process on such a first line."""
     if NULL_FIRST.match(block) or NULL_LINE.search(block):
         raise ValueError(f"{path}, one JSON object for each line: a line holds null, and no object; leave such lines out")
 
 
 def blocks_of_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Go through a file, some whole lines at a time."""
+    """Yield the file in blocks of whole lines."""
     while block := file.read(BLOCK_BYTES):
         if not block.endswith(b"\n"):
             block += file.readline(MOST_LINE_BYTES)

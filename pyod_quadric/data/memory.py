@@ -1,7 +1,7 @@
-"""Rows in memory, whatever holds them: lists, tensors, columns of tables, data sets, arrays of other packages.
+"""Rows in memory, in any container: lists, tensors, columns of tables, data sets, arrays of other packages.
 
-What holds them is known by what it can do, not by its name: ``__array__`` gives an array, DLPack a tensor where the array would
-have to come from another device, and a column of lists is an array of objects, which are put one below the other.
+Containers are recognised by their protocol, not by their type: ``__array__`` gives an array, DLPack gives a tensor if the data
+are on another device, and a column of lists is an array of objects, which are stacked.
 """
 
 from collections import Counter
@@ -23,12 +23,12 @@ ON_CPU = 1  # DLPack's number
 
 
 def in_memory(source: Any) -> Any:
-    """Return rows as an array or a tensor; a table of numbers stays as it is, since its columns have names.
+    """Return rows as an array or a tensor; a table of numbers is returned unchanged, since its columns have names.
 
     Parameters
     ----------
     source : array-like of shape (n, d), or n rows of d numbers each in a list, a column or a table with one column
-        Rows may be lists, arrays or tensors; one that is missing becomes a row of NaN.
+        Rows may be lists, arrays or tensors; a missing row becomes a row of NaN.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def in_memory(source: Any) -> Any:
 
 
 def is_table(source: object) -> bool:
-    """Return whether these are columns with names, as a data frame has."""
+    """Return whether this has named columns, like a data frame."""
     return hasattr(source, "__array__") and hasattr(source, "columns")
 
 
@@ -68,7 +68,7 @@ def names_of(table: Any) -> list[str]:
 
 
 def dtype_of(source: Any) -> np.dtype[Any] | None:
-    """Return the type in which rows in memory are read; None if they hold no numbers."""
+    """Return the type in which rows in memory are read; None if it cannot be told."""
     stored = [_first_row(source).dtype if is_table(source) else getattr(source, "dtype", None)]
     if stored == [np.dtype(object)] and is_table(source):  # columns of numbers that may be missing, as pandas has them
         stored = [getattr(kind, "numpy_dtype", kind) for kind in getattr(source, "dtypes", stored)]

@@ -1,8 +1,8 @@
-"""Parquet files as rows: columns of numbers, or one column of lists of numbers, as embeddings often are.
+"""Rows in Parquet files: numeric columns, or one column of lists of numbers, as embeddings are often stored.
 
-A pass takes pages as they come (before pyarrow 24 it holds a row group), and rows here and there are taken from one row group
-at a time. ``pyarrow.dataset`` serves neither better: by default it reads ahead into ten times the memory, and without that it
-is slower, and needs twice as much.
+A pass reads page by page (before pyarrow 24, row group by row group). Random access decodes one row group at a time.
+``pyarrow.dataset`` is no better for either: by default it reads ahead and takes ten times the memory, and without reading ahead
+it is slower and takes twice the memory.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ PAGE_BYTES = 2**16  # of a column at once in a pass
 
 
 class ParquetFile(OnDisk):
-    """The numbers in a Parquet file, which is open only while it is read; the last row group is kept in memory.
+    """The numbers in a Parquet file, which is open only while it is read; the last decoded row group stays in memory.
 
-    What is missing is NaN. An index that pandas has stored is no feature.
+    Missing values are NaN. An index stored by pandas is not a feature.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class ParquetFile(OnDisk):
 
     @property
     def labels(self) -> NDArray[Any] | None:
-        """The labels (n,), if there is a column of them."""
+        """The labels (n,), if a label column was chosen."""
         if self._label is None:
             return None
         with self._unchanged(f"the column {self._label}"), self._open() as file:
@@ -90,11 +90,11 @@ class ParquetFile(OnDisk):
         return rows
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Go through all rows once; some pages of each column are in memory, however large the row groups are."""
+        """Yield all rows in one pass; memory holds some pages of each column, however large the row groups are."""
         return rechunked((part.rows for part in self._parts(size, None)), size, np.concatenate)
 
     def identified_blocks(self, size: int) -> Iterator[Identified]:
-        """Go through all rows once, with their ids if a column of them was chosen."""
+        """Yield all rows in one pass, with their ids if an id column was chosen."""
         return rechunked(self._parts(size, self.id_column), size, Identified.joined)
 
     def _parts(self, size: int, ids: str | None) -> Iterator[Identified]:
@@ -106,7 +106,7 @@ class ParquetFile(OnDisk):
                 yield Identified(rows, None if ids is None else as_ids(batch.column(ids)))
 
     def release(self) -> None:
-        """Forget the last row group, and where the others are."""
+        """Drop the last row group and the metadata from memory."""
         self._decoded = self._metadata = None
 
     def _group(self, number: int) -> list[NDArray[Any]]:

@@ -1,6 +1,6 @@
-"""Rows from wherever they are, as tensors: arrays, files and folders, torch loaders.
+"""Rows from any source as tensors: arrays, files and folders, torch loaders.
 
-Whatever the source, only what is read is in memory. In a process group each process reads its share.
+Rows stay in their source until they are read. In a process group each process reads its share.
 """
 
 import copy
@@ -35,11 +35,11 @@ class Rows(ABC):
     n_rows, n_features : int
     dtype : torch.dtype
     names : list of str or None
-        Of the columns, if they have any.
+        The names of the columns, if they have any.
     list_column : str or None
         The column of lists that holds the rows, if one does.
     decodes_groups : bool
-        Whether rows here and there cost as much as the whole groups of rows around them.
+        Whether random access costs as much as reading the whole enclosing row group.
     """
 
     n_rows: int
@@ -55,19 +55,19 @@ class Rows(ABC):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows and features there are, as of an array."""
+        """The numbers of rows and features, like the shape of an array."""
         return self.n_rows, self.n_features
 
     @abstractmethod
     def read(self, index: Index) -> Tensor:
-        """Return some rows as a tensor of their own, on the CPU unless the source is a tensor elsewhere."""
+        """Return a copy of some rows as a tensor, on the CPU unless the source is a tensor on another device."""
 
     def blocks(self, size: int) -> Iterator[Tensor]:
-        """Go through all rows once, in order, ``size`` at a time."""
+        """Yield all rows in order in one pass, ``size`` at a time."""
         return (self.read(slice(start, start + size)) for start in range(0, self.n_rows, size))
 
     def placed_blocks(self, size: int) -> Iterator[tuple[slice, Tensor]]:
-        """Go through this process's share of all rows once; gives where they stand, and the rows, at most ``size`` of them."""
+        """Yield this process's share of all rows once, as slices of at most ``size`` rows and the rows in them."""
         n_mine = self.n_rows if n_ranks() == 1 else sum(where.stop - where.start for where in shares(self.n_rows, size))
         return counted(self._placed(size), n_mine, "rows", lambda placed: len(placed[1]))
 
@@ -81,19 +81,19 @@ class Rows(ABC):
             start += len(block)
 
     def normalized(self) -> Self:
-        """Return the same rows, each divided by its norm when it is read."""
+        """Return the same rows; reading divides each by its norm."""
         unit = copy.copy(self)
         unit._is_normalized = True
         return unit
 
     def scaled(self, scales: Tensor) -> Self:
-        """Return the same rows, each column divided by its scale (d,) when it is read."""
+        """Return the same rows; reading divides each column by its scale (d,)."""
         scaled = copy.copy(self)
         scaled._scales = scales
         return scaled
 
     def within(self, centre: Tensor, reach: float) -> Self:
-        """Return the same rows, with those farther than a reach from a centre (d,), once scaled, put at that distance."""
+        """Return the same rows; reading moves those farther than ``reach`` from ``centre`` (d,), once scaled, to there."""
         near = copy.copy(self)
         near._centre, near._reach = centre, reach
         return near
@@ -113,7 +113,7 @@ class Rows(ABC):
 
 
 class ArrayRows(Rows):
-    """Rows of a source, which has random access.
+    """Rows of a source with random access.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class ArrayRows(Rows):
         return self._prepared(rows)
 
     def blocks(self, size: int) -> Iterator[Tensor]:
-        """Go through all rows once, in one pass over the source."""
+        """Yield all rows in one pass over the source."""
         for block in self._source.marked_blocks(size):
             if not block.finite.all():
                 raise not_finite(int(block.indices[~block.finite][0]), self._source.origin)
@@ -159,7 +159,7 @@ class ChosenRows(Rows):
     ----------
     rows : Rows
     indices : array of shape (k,)
-        In rising order.
+        In ascending order.
 
     Examples
     --------
@@ -179,7 +179,7 @@ class ChosenRows(Rows):
 
 
 class TensorRows(Rows):
-    """Rows of a tensor, which stay on its device.
+    """Rows of a tensor; they stay on its device.
 
     Parameters
     ----------
@@ -215,9 +215,9 @@ class TensorRows(Rows):
 
 
 def check_shared(rows: Rows | None) -> None:
-    """Raise a ValueError in all processes if they were given different rows, as far as a few of them show, or a loader (None).
+    """Raise a ValueError in all processes if they have different rows, or a loader (None); a sample of rows is compared.
 
-    Each process would take its share of something else, and nothing would tell.
+    Otherwise each process would take its share of different data without an error.
     """
     if n_ranks() == 1:
         return
@@ -235,7 +235,7 @@ def check_shared(rows: Rows | None) -> None:
 
 
 def check_shares(rows: Rows, size: int) -> None:
-    """Read this process's share once, and raise in all processes what goes wrong in any: later on they would wait for it."""
+    """Read this process's share once; raise an error of any process in all of them, which would otherwise wait for it."""
     if n_ranks() == 1:
         return
     mine: Exception | None = None
@@ -272,7 +272,7 @@ def digest(tensors: Iterable[Tensor]) -> str:
 
 
 def shares(n_rows: int, size: int) -> Iterator[slice]:
-    """Yield where the blocks of this process stand, at most ``size`` rows each.
+    """Yield the slices of the blocks of this process, at most ``size`` rows each.
 
     Examples
     --------
@@ -285,17 +285,17 @@ def shares(n_rows: int, size: int) -> Iterator[slice]:
 
 
 def rows_of(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
-    """Return the rows of anything that has rows.
+    """Return rows of any supported kind as :class:`Rows`.
 
     Parameters
     ----------
     source : array-like of shape (n, d), Tensor, RowSource, path, sequence of paths, loader, or Rows
         Paths are those that :func:`pyod_quadric.data.files.open_rows` takes. A loader is an iterable of batches that can be
-        gone through again in the same order.
+        iterated again in the same order.
     names : list of str, optional
         The features that a model was fitted to: the columns to take from files that have names, in this order.
     list_column : str, optional
-        The column of lists that a model was fitted to, to be taken from files that have it.
+        The column of lists that a model was fitted to; files that have it are read by it.
 
     Examples
     --------
@@ -319,24 +319,24 @@ def rows_of(source: Any, names: list[str] | None = None, list_column: str | None
 
 
 def is_large(source: object) -> bool:
-    """Say whether these are rows on disk, of a loader, in a tensor or with names of their own, instead of an array-like."""
+    """Return whether these are rows on disk, of a loader, in a tensor or with their own names, instead of an array-like."""
     return isinstance(source, np.memmap | RowSource | Rows | Tensor) or are_paths(source) or is_loader(source)
 
 
 def large_rows(source: Any, names: list[str] | None = None, list_column: str | None = None) -> Rows:
-    """Return the rows of what is large; the names, or the column of lists, are those of a model, if it knows them."""
+    """Return the rows of a large source; the names, or the column of lists, are those of the model, if it has any."""
     return rows_of(source, names, list_column)
 
 
 def are_paths(source: object) -> bool:
-    """Say whether this is a path, or several."""
+    """Return whether this is a path or a sequence of paths."""
     if isinstance(source, list | tuple):
         return bool(source) and all(isinstance(part, str | PathLike) for part in source)
     return isinstance(source, str | PathLike)
 
 
 def is_loader(source: object) -> bool:
-    """Say whether these are batches of rows, one after the other, instead of rows."""
+    """Return whether this is an iterable of batches instead of rows."""
     if isinstance(source, Sequence | Mapping | set | PathLike):
         return False
     is_array = any(hasattr(source, name) for name in ("shape", "__array__", "__dataframe__", "__dlpack__"))
@@ -344,9 +344,9 @@ def is_loader(source: object) -> bool:
 
 
 class LoaderRows(Rows):
-    """Rows of a torch ``DataLoader``, or of any iterable of batches that can be gone through again, by their place in it.
+    """Rows of a torch ``DataLoader``, or of any iterable of batches that can be iterated again, by their position in it.
 
-    Whatever is read takes a pass over the loader, so read many rows at once. The order must be the same in every pass.
+    Every read takes a pass over the loader, so read many rows at once. The order must be the same in every pass.
 
     Parameters
     ----------
@@ -392,7 +392,7 @@ class LoaderRows(Rows):
             return iter(self._loader)
 
     def read(self, index: Index) -> Tensor:
-        """Return some rows, from one pass."""
+        """Return some rows, in one pass over the loader."""
         indices = np.arange(*index.indices(self.n_rows)) if isinstance(index, slice) else index
         found = torch.empty(len(indices), self.n_features, dtype=self.dtype)
         start = 0
@@ -403,7 +403,7 @@ class LoaderRows(Rows):
         return found
 
     def blocks(self, size: int) -> Iterator[Tensor]:
-        """Go through all rows once, in order, ``size`` at a time."""
+        """Yield all rows in order in one pass, ``size`` at a time."""
         return rechunked(self._batches(), size, torch.cat)
 
     def _batches(self) -> Iterator[Tensor]:
@@ -428,14 +428,14 @@ def _in_batch(start: int) -> Iterator[None]:
 
 
 def first_of(batch: Any) -> Any:
-    """Return the rows of a batch: itself, or what it begins with, or the only entry of a dictionary."""
+    """Return the rows of a batch: the batch itself, its first element, or the only value of a dictionary."""
     if isinstance(batch, Mapping) and len(batch) == 1:
         return next(iter(batch.values()))
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
 def scaled(points: Tensor, scales: Tensor) -> Tensor:
-    """Divide points (n, d) by the scales (d,) of their features; what is out of range then is at its end.
+    """Divide points (n, d) by the scales (d,) of their features; results out of range become the largest finite number.
 
     Examples
     --------
@@ -447,7 +447,7 @@ def scaled(points: Tensor, scales: Tensor) -> Tensor:
 
 
 def normalized(points: Tensor) -> Tensor:
-    """Divide every row by its Euclidean norm; rows of zeros stay.
+    """Divide every row by its Euclidean norm; rows of zeros stay unchanged.
 
     Examples
     --------
@@ -469,16 +469,15 @@ def _constant(number: float, like: Tensor) -> Tensor:
 
 
 def row_norms(points: Tensor) -> Tensor:
-    """Return the Euclidean norms (n,) of points (n, d), in float64, where squares of what float32 can hold are finite."""
+    """Return the Euclidean norms (n,) of points (n, d), in float64, so that squares of float32 numbers do not overflow."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
     return norms
 
 
 def within_reach(points: Tensor, centre: Tensor, reach: Tensor) -> Tensor:
-    """Return points (n, d), with those farther than a reach from a centre (d,) put at that distance, on the way to them.
+    """Return points (n, d), moving those farther than ``reach`` from ``centre`` (d,) to that distance, in their direction.
 
-    Arithmetic is sound within reach, and everything that is said of a point farther out is said of the one in its place.
-    NaN stays.
+    Within reach, squares do not overflow. All results for a farther point are those of the point in its place. NaN stays NaN.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Sources of rows: what has a shape, a type and perhaps names, and is read by index or in one pass.
+"""Sources of rows: they have a shape, a type and perhaps names, and are read by random access or in one pass.
 
-Every source gives float32 or float64, by one rule: NumPy's promotion of all that is stored; then float16 and bfloat16 become
-float32, and whatever is no float becomes float64.
+Every source yields float32 or float64, by one rule: NumPy promotes all stored types to one; then float16 and bfloat16 become
+float32, and everything that is not a float becomes float64.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ class Block(NamedTuple):
         return Block(self.indices[chosen], self.rows[chosen], self.finite[chosen], ids)
 
     def followed_by(self, other: "Block") -> "Block":
-        """Return the rows of both, which have ids or have none."""
+        """Return the rows of both; either both have ids or neither has."""
         ids = None if self.ids is None or other.ids is None else np.concatenate([self.ids, other.ids])
         indices, finite = np.concatenate([self.indices, other.indices]), np.concatenate([self.finite, other.finite])
         return Block(indices, np.concatenate([self.rows, other.rows]), finite, ids)
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Identified:
-    """Rows with their ids, to be cut and joined.
+    """Rows with their ids, which can be sliced and joined.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Identified:
 
     @staticmethod
     def joined(parts: "list[Identified]") -> "Identified":
-        """Return parts, which all have ids or have none, one after the other."""
+        """Concatenate parts; either all have ids or none has."""
         ids = [part.ids for part in parts if part.ids is not None]
         return Identified(np.concatenate([part.rows for part in parts]), np.concatenate(ids) if ids else None)
 
@@ -72,25 +72,24 @@ class RowSource(ABC):
     Attributes
     ----------
     stored : numpy.dtype
-        The type of what is stored; of several columns or files, that to which NumPy promotes them.
+        The stored type; for several columns or files, the type to which NumPy promotes them.
     dtype : numpy.dtype
         The type of the rows that are read.
     n_features : int
     n_rows : int or None
-        None where only a pass tells.
+        None if only a pass can tell.
     names : list of str or None
-        Of the columns, if they have any.
+        The names of the columns, if they have any.
     origin : str or None
-        Where the rows come from, for errors.
+        Where the rows come from, for error messages.
     id_column : str or None
         The column whose values identify the rows, if one was chosen.
     id_type : numpy.dtype
-        The type of these values, numbers or texts.
+        The type of these values: numeric or text.
     list_column : str or None
         The column of lists that holds the rows, if one does.
     decodes_groups : bool
-        Whether reading rows here and there costs as much as reading the whole groups of rows around them, so that many should
-        be read at once.
+        Whether random access costs as much as reading the whole enclosing row group, so that many rows should be read at once.
     """
 
     stored: np.dtype[Any]
@@ -119,7 +118,7 @@ class RowSource(ABC):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows and features there are."""
+        """The numbers of rows and features."""
         if self.n_rows is None:
             self.n_rows = self._count()
         return self.n_rows, self.n_features
@@ -131,18 +130,18 @@ class RowSource(ABC):
 
     @abstractmethod
     def __getitem__(self, index: Index) -> NDArray[Any]:
-        """Return rows by slice or by index, with memory of their own, in C order; NaN stays."""
+        """Return a copy of rows by slice or by index, in C order; NaN is kept."""
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Go through all rows once, in order, ``size`` at a time; NaN stays."""
+        """Yield all rows in order in one pass, ``size`` at a time; NaN is kept."""
         return (self[slice(start, start + size)] for start in range(0, self.shape[0], size))
 
     def identified_blocks(self, size: int) -> Iterator[Identified]:
-        """Go through all rows once, with their ids if a column of them was chosen."""
+        """Yield all rows in one pass, with their ids if an id column was chosen."""
         return (Identified(rows, None) for rows in self.blocks(size))
 
     def marked_blocks(self, size: int, *, with_ids: bool = False) -> Iterator[Block]:
-        """Go through all rows once and mark those that are finite, so that the caller decides about the others."""
+        """Yield all rows in one pass and mark the finite ones, so that the caller decides about the others."""
         start = 0
         for part in self.identified_blocks(size) if with_ids else (Identified(rows, None) for rows in self.blocks(size)):
             finite = np.asarray(np.isfinite(part.rows).all(axis=1))
@@ -152,10 +151,10 @@ class RowSource(ABC):
             raise no_rows(self.origin)
 
     def load(self) -> None:  # noqa: B027, most sources have nothing to load
-        """Read everything into memory, if that is the only way to read rows here and there."""
+        """Read everything into memory, if random access needs that."""
 
     def release(self) -> None:  # noqa: B027, nor to release
-        """Forget what was decoded last."""
+        """Drop cached data from memory."""
 
     def _count(self) -> int:
         return sum(map(len, self.blocks(4096)))
@@ -169,7 +168,7 @@ class RowSource(ABC):
 
 
 class ArraySource(RowSource):
-    """Rows of an array in memory, or of a memory map, with names perhaps.
+    """Rows of an array in memory or of a memory map, with optional names.
 
     Parameters
     ----------
@@ -179,7 +178,7 @@ class ArraySource(RowSource):
     origin : str, optional
         Where it comes from.
     ids : (str, array of shape (n,)), optional
-        What identifies the rows, and its name.
+        The name of the id column, and the ids.
 
     Examples
     --------
@@ -215,7 +214,7 @@ class ArraySource(RowSource):
         return self._labels
 
     def identified_blocks(self, size: int) -> Iterator[Identified]:
-        """Go through all rows once, with their ids if there are any."""
+        """Yield all rows in one pass, with their ids if there are any."""
         for start, rows in enumerate(self.blocks(size)):
             where = slice(start * size, (start + 1) * size)
             yield Identified(rows, None if self.id_column is None else self._ids[where])
@@ -227,13 +226,13 @@ class ArraySource(RowSource):
 
 
 class Subset(RowSource):
-    """Some rows of a source, which are read when they are needed.
+    """Some rows of a source, read on demand.
 
     Parameters
     ----------
     source : RowSource
     indices : array of shape (k,)
-        Of the rows, in rising order.
+        The indices of the rows, in ascending order.
 
     Examples
     --------
@@ -260,11 +259,11 @@ class Subset(RowSource):
         return self._source[self.indices[index]]
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Go through these rows once, in one pass over all."""
+        """Yield these rows, in one pass over all rows."""
         return rechunked(self._chosen(self._source.blocks(size)), size, np.concatenate)
 
     def identified_blocks(self, size: int) -> Iterator[Identified]:
-        """Go through these rows once, with their ids if there are any."""
+        """Yield these rows in one pass, with their ids if there are any."""
         return rechunked(self._chosen(self._source.identified_blocks(size)), size, Identified.joined)
 
     def _chosen(self, blocks: Iterator[Sized]) -> Iterator[Sized]:
@@ -275,11 +274,11 @@ class Subset(RowSource):
             start += len(block)
 
     def load(self) -> None:
-        """Read all rows of the source into memory, if that is the only way to read some."""
+        """Read all rows of the source into memory, if random access needs that."""
         self._source.load()
 
     def release(self) -> None:
-        """Let the source forget what it has decoded."""
+        """Drop the cached data of the source."""
         self._source.release()
 
 
@@ -334,18 +333,18 @@ class Shards(RowSource):
         return rows
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Go through the parts, one after the other."""
+        """Yield the rows of the parts, one part after the other."""
         rows = (block.astype(self.dtype, copy=False) for part in self._parts for block in part.blocks(size))
         return rechunked(rows, size, np.concatenate)
 
     def identified_blocks(self, size: int) -> Iterator[Identified]:
-        """Go through the parts, one after the other, with the ids of the rows if there are any."""
+        """Yield the rows of the parts, one part after the other, with their ids if there are any."""
         blocks = (block for part in self._parts for block in part.identified_blocks(size))
         typed = (Identified(block.rows.astype(self.dtype, copy=False), block.ids) for block in blocks)
         return rechunked(typed, size, Identified.joined)
 
     def load(self) -> None:
-        """Read into memory what cannot be read otherwise."""
+        """Read those parts into memory whose random access needs that."""
         for part in self._parts:
             part.load()
 
@@ -362,7 +361,7 @@ def _common_type(types: list[np.dtype[Any]], what: str) -> np.dtype[Any]:
 
 
 def rechunked(parts: Iterable[Sized], size: int, join: Callable[[list[Sized]], Sized]) -> Iterator[Sized]:
-    """Yield what has ``size`` rows, but for the last one, from what has any number of rows.
+    """Yield parts of ``size`` rows (the last may have fewer) from parts of any number of rows.
 
     Examples
     --------
@@ -387,7 +386,7 @@ def rechunked(parts: Iterable[Sized], size: int, join: Callable[[list[Sized]], S
 
 
 def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
-    """Return the type in which rows of a stored type are read.
+    """Return the type, float32 or float64, in which rows of a stored type are read.
 
     Examples
     --------
@@ -403,7 +402,7 @@ def working_type(stored: DTypeLike, origin: str | None = None) -> np.dtype[Any]:
 
 
 def checked_shape(shape: tuple[int, ...], origin: str | None = None) -> tuple[int, int]:
-    """Return a shape that is one of rows, or raise a ValueError."""
+    """Return the shape (n, d) if it is valid for rows, or raise a ValueError."""
     if len(shape) != 2 or shape[1] == 0:
         remedy = "; one row is X[None], one feature X[:, None]" if len(shape) == 1 and origin is None else ""
         raise ValueError(
@@ -413,12 +412,12 @@ def checked_shape(shape: tuple[int, ...], origin: str | None = None) -> tuple[in
 
 
 def no_rows(origin: str | None) -> ValueError:
-    """Return what is raised where there are no rows."""
+    """Return the error to raise if there are no rows."""
     return ValueError(f"{origin or 'the source'} has no rows; at least 1 is needed")
 
 
 def check_finite(rows: NDArray[np.floating]) -> None:
-    """Raise a ValueError that names the first of some rows in memory (n, d) that holds NaN or infinite entries.
+    """Raise a ValueError that names the first row (n, d) with NaN or infinite entries, if there is one.
 
     Examples
     --------
@@ -433,6 +432,6 @@ def check_finite(rows: NDArray[np.floating]) -> None:
 
 
 def not_finite(row: int, origin: str | None) -> ValueError:
-    """Return what is raised where a row holds NaN."""
+    """Return the error to raise for a row with NaN or infinite entries."""
     where = f" of {origin} (counted from 0)" if origin else ""
     return ValueError(f"row {row}{where} holds NaN or infinite entries; {INCOMPLETE}")

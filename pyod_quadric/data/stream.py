@@ -1,4 +1,4 @@
-"""What is kept of a stream: a uniform sample of bounded size, or the latest rows."""
+"""The rows kept of a stream: a uniform sample of bounded size, or the latest rows."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +20,9 @@ class Reservoir:
     ----------
     seed : int
     capacity : int
-        The most rows to keep of a uniform sample.
+        The largest size of the uniform sample.
     window : int, optional
-        Keep the latest so many rows instead, so that older ones are forgotten.
+        If given, keep this many of the latest rows instead of a uniform sample.
     groups : ndarray of shape (at most capacity,), optional
         The group of each row, by :func:`pyod_quadric.data.groups.group_keys`.
 
@@ -46,7 +46,7 @@ class Reservoir:
     groups: NDArray[np.int64] | None = None
 
     def with_rows(self, rows: Rows, groups: NDArray[np.int64] | None = None) -> "Reservoir":
-        """Return the sample after further rows of the stream, with the group (n,) of each if the others have groups, too."""
+        """Return the sample after further rows of the stream; give their groups (n,) if and only if earlier rows had groups."""
         if self.rows is not None and (self.groups is None) != (groups is None):
             earlier, now = ("none", "some") if self.groups is None else ("some", "none")
             raise ValueError(f"all rows of a stream have groups, or none has: earlier ones have {earlier}, these have {now}")
@@ -88,21 +88,21 @@ class Reservoir:
         return origin
 
     def sample(self) -> NDArray[np.floating]:
-        """Return the rows that are kept."""
+        """Return the kept rows."""
         if self.rows is None:
             raise ValueError("no rows have come yet")
         return self.rows
 
     def is_one_row(self) -> bool:
-        """Return whether all rows that are kept are equal, as those of a sensor that is stuck."""
+        """Return whether all kept rows are equal, like those of a stuck sensor."""
         rows = self.sample()
         return bool((rows == rows[:1]).all())
 
     def has_grown(self) -> bool:
-        """Return whether there are a tenth more rows than when they were last used, or a tenth of the latest ones is new."""
+        """Return whether rows have grown by a tenth since the last use; with a window, whether a tenth of it is new."""
         before = self.n_used if self.window is None else min(self.n_used, self.window)
         return GROWTH * (self.n_seen - self.n_used) >= before
 
     def used(self) -> "Reservoir":
-        """Return the same sample, as used now."""
+        """Return the same sample, marked as used now."""
         return replace(self, n_used=self.n_seen)

@@ -1,4 +1,4 @@
-"""Rows as lines of text, from files and streams: what ``.csv`` files and JSON lines have in common."""
+"""Rows as lines of text, from files and streams: the common part of CSV and JSON lines."""
 
 import sys
 from abc import abstractmethod
@@ -20,15 +20,14 @@ MOST_LINE_BYTES = 2**26
 
 
 class TextFile(OnDisk):
-    """Rows as lines, as float64; what is missing is NaN.
+    """Rows as lines of text, read as float64; missing values are NaN.
 
-    A pass takes the lines as they come, in memory that does not grow with them. Lines have no index, so rows here and there
-    need all rows in memory, where they stay.
+    A pass reads the lines in bounded memory. Lines have no index, so random access loads all rows into memory, where they stay.
 
     Parameters
     ----------
     path : path
-        ``-`` is the standard input, through which there is one pass, unless it is loaded.
+        ``-`` is the standard input, which allows one pass unless it is loaded.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -51,7 +50,7 @@ class TextFile(OnDisk):
 
     @property
     def labels(self) -> NDArray[Any] | None:
-        """The labels (n,), if there is a column of them."""
+        """The labels (n,), if a label column was chosen."""
         if self._label is not None and self._labels is None:
             if self._is_stream:
                 self.load()
@@ -67,13 +66,13 @@ class TextFile(OnDisk):
         return np.array(self._loaded[index]) if isinstance(index, slice) else self._loaded[index]
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """Go through all rows once."""
+        """Yield all rows in one pass."""
         if self._loaded is not None:
             return super().blocks(size)
         return rechunked((self._rows(batch) for batch in self._batches(self._features, [])), size, np.concatenate)
 
     def identified_blocks(self, size: int) -> Iterator[Identified]:
-        """Go through all rows once, with their ids if a column of them was chosen."""
+        """Yield all rows in one pass, with their ids if an id column was chosen."""
         if self.id_column is None:
             return super().identified_blocks(size)
         batches = self._batches(self._features, [self.id_column])
@@ -118,7 +117,7 @@ class TextFile(OnDisk):
 
 
 class Continued:
-    """A stream with something put back before it, and a memory of how it begins.
+    """A stream with some bytes put back before it, which remembers its beginning.
 
     Examples
     --------
@@ -132,7 +131,7 @@ class Continued:
         self._before, self._rest, self.closed, self.beginning = before, rest, False, b""
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, at most so many."""
+        """Return the next bytes, at most ``size``."""
         taken, self._before = self._before[:size], self._before[size:]
         taken = taken or self._rest.read(size)
         if len(self.beginning) < BLOCK_BYTES:
@@ -140,11 +139,11 @@ class Continued:
         return taken
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True."""
         return True
 
     def close(self) -> None:
-        """Forget the stream, which stays open."""
+        """Drop the stream without closing it."""
         self.closed = True
 
 

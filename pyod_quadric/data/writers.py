@@ -1,4 +1,4 @@
-"""Columns of results in files, some rows at a time."""
+"""Writers of result columns to files, block by block."""
 
 import csv
 import json
@@ -15,25 +15,25 @@ TEXT = (".csv", ".jsonl", ".ndjson")
 
 
 class SupportsWrite(Protocol):
-    """What takes text."""
+    """Anything that text can be written to."""
 
     def write(self, text: str, /) -> object:
         """Write some text."""
 
 
 class Writer(ABC):
-    """Where the columns of a result go."""
+    """A writer of result columns."""
 
     @abstractmethod
     def write(self, columns: dict[str, NDArray[Any]]) -> None:
         """Write some rows."""
 
     def close(self) -> None:  # noqa: B027, text has no end
-        """Write what is known only at the end; the file is closed elsewhere."""
+        """Write what is known only at the end; the caller closes the file."""
 
 
 class CsvWriter(Writer):
-    """Columns as lines of text, after a line of names.
+    """Columns as CSV: a header, then lines.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class CsvWriter(Writer):
 
 
 class JsonLinesWriter(Writer):
-    """Columns as lines with a JSON object each; NaN, which JSON does not know, is null.
+    """Columns as JSON lines; NaN, which JSON does not have, becomes null.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class JsonLinesWriter(Writer):
 
 
 class NpyWriter(Writer):
-    """One of the columns as an array (n,), whose length is written down at the end."""
+    """One of the columns as an array (n,); its length is written at the end."""
 
     def __init__(self, file: IO[bytes], name: str, dtype: DTypeLike) -> None:
         self._file, self._name, self._dtype = file, name, np.dtype(dtype)
@@ -94,7 +94,7 @@ class NpyWriter(Writer):
         self._n_rows += len(values)
 
     def close(self) -> None:
-        """Write down how many rows there are."""
+        """Write the number of rows into the header."""
         self._file.seek(0)
         self._write_header()
 
@@ -125,7 +125,7 @@ class ParquetWriter(Writer):
 
 
 def text_writer(file: SupportsWrite, suffix: str, names: list[str]) -> Writer:
-    """Return a writer of lines of text, as CSV or as JSON lines."""
+    """Return a writer of CSV or JSON lines."""
     return CsvWriter(file, names) if suffix == ".csv" else JsonLinesWriter(file)
 
 
@@ -140,7 +140,7 @@ def writer_of(file: IO[bytes], suffix: str, types: dict[str, DTypeLike], npy: st
     types : dict
         The columns and their types.
     npy : str
-        The column that a ``.npy`` file holds.
+        The column that a ``.npy`` file gets.
     """
     if suffix in TEXT:
         return text_writer(_Encoded(file), suffix, list(types))

@@ -1,27 +1,27 @@
 """From rows to a model: folds, evidence, row weights.
 
 ``preparation``
-    whether columns are divided by their spread, and rows by their norms
+    standardising columns and normalising rows
 ``copies``
-    rows that occur more than once, which are held out together
+    duplicate rows, which are held out together
 ``folds``
-    the rows as a fit sees them, in folds
+    the rows of a fit, in folds
 ``evidence``
-    how much each quadric counts
+    the weight of each quadric
 ``cross_fit``
     quadrics fitted to all rows, and to the complement of each fold
 ``components``
-    the coordinates of the quadrics: how many, and which
+    the coordinates of the quadrics: number and axes
 ``neighbors``
-    rows that are kept as neighbours of new ones, and how much they weigh
+    the rows kept as neighbours of new ones, and their weight
 ``relatives``
-    a look for rows that come in groups although nobody has said so
+    a search for rows that look like groups although no groups were given
 ``row_weights``
-    how much each row counts
+    the weight of each row
 ``fit``
-    everything together, in passes over the rows
+    the whole fit, in passes over the rows
 ``comparison``
     :func:`compare_constraints`: the default, its parts, and training with penalty and on the manifold, on the same rows
 ``dimension``
-    how many quadrics, by the variances along principal axes
+    the number of quadrics, from the variances along principal axes
 """

@@ -1,12 +1,11 @@
-"""Ways to learn from given rows, compared by what a user would get: the default detector, parts of it, and training.
+"""A comparison of detectors on given rows: the default, its parts, and training.
 
-Penalty and manifold train the same start on the same batches, with orthonormality held in either way. One row in ten is held
-out; coordinates and start are learnt without those rows. Each way has the learning rate that is best for its own held-out loss.
-A penalty leaves the quadrics a little off orthonormal, and quadrics that lean towards each other have a smaller loss, so the
-loss is also given after they are made orthonormal.
+The penalty and the manifold train from the same start on the same batches. One row in ten is held out; coordinates and start
+are learnt without it. Each constraint uses the learning rate with its lowest held-out loss. The penalty leaves the quadrics
+slightly off orthonormal, which lowers their loss, so the loss is also measured after they are made orthonormal.
 
 Then detectors are fitted to all rows: the default, its linear part alone, and the quadrics alone, in closed form and trained
-either way. Each row is scored by a model that has not seen it. Labels take no part in any fit.
+with each constraint. Each row is scored by a model that has not seen it. No fit sees the labels.
 """
 
 import math
@@ -50,7 +49,7 @@ TRAINED = {"penalty": "trained with the penalty", "stiefel": "trained on the man
 
 @dataclass(frozen=True, eq=False)
 class ConstraintRun:
-    """One training run; losses are means over held-out rows and over quadrics of the order-2 distance.
+    """One training run; losses are mean order-2 distances over held-out rows and quadrics.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ class ConstraintRun:
     quadrics : Quadrics
         After training.
     losses, errors, seconds : list of float
-        The held-out loss, the orthonormality error and the time, at the start and after each epoch.
+        The held-out loss, the orthonormality error and the elapsed seconds, at the start and after each epoch.
     orthonormal_loss : float
         The held-out loss of the quadrics after they are made orthonormal.
 
@@ -78,7 +77,7 @@ class ConstraintRun:
     orthonormal_loss: float
 
     def figures(self) -> dict[str, float]:
-        """Return what is worth a line in a table."""
+        """Return the figures for a line of a table."""
         return {
             "learning_rate": self.lr,
             "held_out_loss_at_start": self.losses[0],
@@ -91,20 +90,20 @@ class ConstraintRun:
 
 @dataclass(frozen=True, eq=False)
 class ComparedDetector:
-    """A detector that was fitted to all rows.
+    """A detector fitted to all rows.
 
     Parameters
     ----------
     words : str
-        What it is.
+        A description.
     settings : dict
-        Those of the :class:`pyod_quadric.QuadricDetector` that is fitted so.
+        The parameters of its :class:`pyod_quadric.QuadricDetector`.
     scores : ndarray of shape (n,)
-        Its ``decision_scores_``: what each row scores by a model that has not seen it.
+        Its ``decision_scores_``: each row is scored by a model that has not seen it.
     seconds : float
-        That the fit took.
+        The time of the fit.
     roc_auc : float, optional
-        Of the scores, if labels were given.
+        The ROC-AUC of the scores, if labels were given.
     """
 
     words: str
@@ -116,18 +115,18 @@ class ComparedDetector:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What :func:`compare_constraints` finds.
+    """The result of :func:`compare_constraints`.
 
     Parameters
     ----------
     runs : dict
         For "penalty" and "stiefel", the :class:`ConstraintRun` at its best learning rate.
     detectors : dict
-        What is found of each detector: "default", "linear" (its linear part alone), "closed_form", "penalty" and "stiefel"
-        (quadrics alone), and perhaps "default_penalty" and "default_stiefel" (the default with trained quadrics). There is no
-        closed form in more than 100 coordinates.
+        A :class:`ComparedDetector` for each of "default", "linear" (its linear part alone), "closed_form", "penalty" and
+        "stiefel" (quadrics alone), and with ``train_default`` also "default_penalty" and "default_stiefel" (the default with
+        trained quadrics). In more than 100 coordinates there is no closed form.
     conditions : str
-        In words, what the runs have in common.
+        What the runs have in common, in words.
 
     Examples
     --------
@@ -160,7 +159,7 @@ class Comparison:
 
     @property
     def common_top_tenth(self) -> float:
-        """The share of the top tenth of the rows by one of these scores that is in the top tenth by the other."""
+        """The overlap of the two top tenths of the rows, by the same two scores, as a share."""
         n_top = math.ceil(len(self.scores["penalty"]) / 10)
         first, second = (set(np.argsort(-self.scores[name], kind="stable")[:n_top].tolist()) for name in CONSTRAINTS)
         return len(first & second) / n_top
@@ -170,7 +169,7 @@ class Comparison:
         return float(spearmanr(self.scores[one], self.scores[other]).statistic)
 
     def figures(self) -> dict[str, Any]:
-        """Return everything but the scores, in types that JSON knows."""
+        """Return everything but the scores, in JSON types."""
         detectors = {
             name: {
                 "words": detector.words,
@@ -210,19 +209,20 @@ def compare_constraints(
     labels : array-like of shape (n,), optional
         1 for outliers and 0 for others, for the ROC-AUC of the detectors' ``decision_scores_``. No fit sees them.
     n_quadrics : int or "auto", default="auto"
-        How many quadrics alone: "auto" is 20, or half of those that can be orthonormal.
+        The number of quadrics of the detectors with quadrics alone. "auto" is 20, but at most half of the quadrics that can be
+        orthonormal.
     n_components, init
-        As for :class:`pyod_quadric.QuadricDetector`, of the quadrics alone.
+        As for :class:`pyod_quadric.QuadricDetector`, for the quadrics alone.
     epoch_num, batch_size, optimizer_name
         As for :class:`pyod_quadric.TrainingOptions`.
     learning_rates : sequence of float
-        Those to try.
+        The learning rates to try.
     train_default : bool, default=False
-        Whether to train the quadrics of the default detector, too, which may take many times as long as everything else.
+        Whether to train the quadrics of the default detector, too. This may take many times as long as everything else.
     random_state : int, default=42
-        Decides held-out rows, random starts and the order of rows.
+        The seed of held-out rows, random starts and the order of rows.
     progress : callable, optional
-        Called after each run and each fit, of which there are :func:`n_steps`.
+        Called after each run and each fit; :func:`n_steps` counts them.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def compare_constraints(
 
 
 def n_steps(learning_rates: Sequence[float], train_default: bool = False) -> int:
-    """Return how many runs and fits there are.
+    """Return the number of runs and fits of :func:`compare_constraints`.
 
     Examples
     --------
@@ -353,7 +353,7 @@ def best_run(
     learning_rates: Sequence[float],
     progress: Callable[[], object] = lambda: None,
 ) -> ConstraintRun:
-    """Train with each learning rate, and return the run that ends with the smallest held-out loss."""
+    """Train with each learning rate, and return the run with the smallest held-out loss at its end."""
     runs = []
     for rate in learning_rates:
         with suppress(FloatingPointError), warnings.catch_warnings():  # what diverges, or does harm, is not the best
@@ -368,7 +368,7 @@ def best_run(
 def constraint_run(
     rows: Rows, start: Quadrics, options: TrainingOptions, coordinates: WorkingCoordinates | None = None
 ) -> ConstraintRun:
-    """Train once, and measure; one row in ten is held out."""
+    """Train once, and measure on the one row in ten that is held out."""
     options = replace(options, validation_fraction=1 / ONE_IN)
     held_out = held_out_indices(rows.n_rows, ONE_IN, options.seed)
     trained = train(rows, start, options, coordinates)

@@ -1,4 +1,4 @@
-"""The coordinates of the quadrics: how many, and which."""
+"""The coordinates of the quadrics: how many, and along which axes."""
 
 import math
 from dataclasses import replace
@@ -42,7 +42,7 @@ def _most_with(n_coefficients: float) -> int:
 
 @stage("linear part")
 def shared_spreads(folded: FoldedRows, moments: list[Moments]) -> HeldOutSpreads:
-    """Return the spreads of folds along the axes of the others; the same in all processes."""
+    """Return the spread of each fold along the principal axes of the others; equal in all processes."""
     return from_first_rank(held_out_spreads(moments, folded.rows.n_features), folded.device)
 
 
@@ -55,7 +55,7 @@ def coordinates_for(
     n_components: int | float | Literal["auto"] | None,
     most: int = MOST_COMPONENTS,
 ) -> WorkingCoordinates:
-    """Return the coordinates of the quadrics: principal ones of unit held-out variance, or the rows' own with one scale."""
+    """Return the coordinates of the quadrics: principal axes with unit held-out variance, or (for None) one scale for all."""
     if n_components is None:
         return centred_coordinates(sum_of_moments(moments))
     k = _n_components(n_components, linear, folded, most)
@@ -66,7 +66,7 @@ def coordinates_for(
 def cross_coordinates(
     coordinates: WorkingCoordinates, held_out: list[LinearPart], sample: Sample, row_weights: Tensor
 ) -> CrossCoordinates:
-    """Return coordinates that have not seen the fold that they are for; those of all rows, where these have too few axes."""
+    """Return coordinates for each fold from the other folds; if those have too few axes, the coordinates of all rows."""
     k = len(coordinates.matrix)
     if any(len(part.axes) < k for part in held_out):
         return CrossCoordinates.shared(coordinates, len(held_out))
@@ -80,10 +80,10 @@ def cross_coordinates(
 def as_of_new_rows(
     coordinates: WorkingCoordinates, linear: LinearPart, moments: list[Moments], floor: float
 ) -> WorkingCoordinates:
-    """Return coordinates in which the rows of the fit are spread as new rows are in the given ones.
+    """Return rescaled coordinates, in which training rows are spread as new rows are in the given ones.
 
-    Rows are spread more widely than others along the axes that they have chosen among many: their mean variance is above 1,
-    that of new rows is 1. Held-out rows have chosen the axes, too, so that their scores would be too high.
+    Principal axes are chosen for the large variance of the training rows, so training rows have a mean variance above 1 there,
+    and new rows of 1. Held-out rows took part in the choice, so without the rescaling their scores would be too high.
     """
     k, d = coordinates.matrix.shape
     if k == d:  # nothing was chosen

@@ -1,8 +1,8 @@
-"""Rows that occur more than once, equal or nearly so: they share a fold, or a copy would give away what is held out.
+"""Copies: rows that are equal or nearly equal. They share a fold, or a model would know a held-out row from its copy.
 
-Rows are looked at along a few random directions. Copies are in one cell of a fine grid there, or in one cell of the same grid
-moved by half a cell. Cells are so small that hardly any two other rows meet in one, however many rows there are; where no more
-do so than chance explains, only equal rows count.
+Rows are projected on a few random directions. Copies fall into one cell of a fine grid there, or into one cell of the same grid
+shifted by half a cell. Cells are so small that other rows hardly ever share one, however many rows there are. If no more rows
+share cells than chance explains, only equal rows count as copies.
 """
 
 import math
@@ -33,10 +33,10 @@ BOUND = 2.0**62  # of the number of a cell
 
 @stage("copies")
 def copies_of(rows: Rows, device: torch.device) -> NDArray[np.int64] | None:
-    """Return which rows are copies of each other, as equal numbers (n,), from one or two passes; None if no row is one.
+    """Return a number for each row (n,), equal for copies, from one or two passes; None if there are no copies.
 
-    Rows of categories or counts are equal because they can only be so, and new rows will be equal to them as well. So copies
-    are looked for only where a column is continuous, which is where most of its values are different.
+    Rows of categories or counts are often equal by nature, and new rows will equal them as well. So the search needs a
+    continuous column, one whose values are mostly different.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Quadrics fitted to all rows, and to the complement of each fold, so that held-out rows can judge them."""
+"""Quadrics fitted to all rows and to the complement of each fold, so that held-out rows can evaluate them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ WeightedQuadrics = tuple[Quadrics | None, Tensor | None]  # those with a say, if
 
 
 class CrossFitted(NamedTuple):
-    """Quadrics fitted to all rows and, if held-out rows are to be scored, to the complement of each fold, in the same order."""
+    """Quadrics fitted to all rows and, for held-out scores, to the complement of each fold, in the same order."""
 
     whole: Quadrics
     held_out: list[Quadrics]
@@ -45,7 +45,7 @@ class CrossFitted(NamedTuple):
         return CrossFitted(self.whole[index], [quadrics[index] for quadrics in self.held_out])
 
     def weighted(self, weights: list[Tensor] | None) -> list[WeightedQuadrics]:
-        """Return the quadrics of all rows and then those of each fold, without those of no weight."""
+        """Return the quadrics of all rows, then those of each fold, all without quadrics of zero weight."""
         everyone = [self.whole, *self.held_out]
         if weights is None:
             return [(quadrics, None) for quadrics in everyone]
@@ -57,10 +57,10 @@ class CrossFitted(NamedTuple):
 
 
 class CrossCoordinates(NamedTuple):
-    """Coordinates of the quadrics of all rows, and of those of the complement of each fold.
+    """Coordinates for the quadrics of all rows and for those of the complement of each fold.
 
-    They may be the same: that is cheaper, and the rows of a fold have little to do with the axes of all rows. Groups of rows
-    have more to do with them.
+    They may be shared, which is cheaper: a fold of independent rows hardly influences the axes of all rows. Groups of rows
+    influence them more.
     """
 
     whole: WorkingCoordinates
@@ -68,17 +68,17 @@ class CrossCoordinates(NamedTuple):
 
     @classmethod
     def shared(cls, coordinates: WorkingCoordinates, n_folds: int) -> "CrossCoordinates":
-        """Return the same coordinates for all."""
+        """Return the same coordinates for all rows and for each fold."""
         return cls(coordinates, [coordinates] * n_folds)
 
     def are_shared(self) -> bool:
-        """Return whether they are the same."""
+        """Return whether all are the same."""
         return all(coordinates is self.whole for coordinates in self.held_out)
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows in memory, which decide signs of axes and the evidence for quadrics."""
+    """A sample of rows in memory, from which signs of axes and the evidence for quadrics are computed."""
 
     indices: Tensor  # (n,)
     rows: Tensor  # (n, r)
@@ -86,13 +86,13 @@ class Sample:
 
     @classmethod
     def drawn(cls, folded: FoldedRows, rng: np.random.Generator) -> "Sample":
-        """Draw some of the rows."""
+        """Draw a sample of the rows."""
         indices = np.sort(rng.permutation(folded.rows.n_rows)[:N_EVIDENCE])
         places = torch.from_numpy(indices).to(folded.device)
         return cls(places, folded.read(indices), folded.folds[places])
 
     def merged(self) -> "Sample":
-        """Return the same rows in as few folds as can be; see :meth:`FoldedRows.merged`."""
+        """Return the same rows in as few folds as possible; see :meth:`FoldedRows.merged`."""
         return replace(self, folds=self.folds % LEAST_FOLDS)
 
 
@@ -105,9 +105,9 @@ def closed_form(
     held_out: bool = True,
     n_quadrics: int | None = None,
 ) -> CrossFitted:
-    """Return orthonormal solutions of the closed form, all or the first few, in ascending order of the mean square of all rows.
+    """Return the orthonormal quadrics of the closed form, all or the first few, by ascending mean square of all rows.
 
-    One pass is enough where coordinates are shared; others take one more for each fold.
+    Shared coordinates take one pass; otherwise each fold takes one more.
     """
     k = len(coordinates.whole.matrix)
     m = packed_size(k) if n_quadrics is None else n_quadrics
@@ -134,10 +134,10 @@ def closed_form(
 
 
 def in_order_of(whole: Quadrics, others: Quadrics) -> Quadrics:
-    """Return the other quadrics, of the same number, in the order in which they resemble these most, by HS inner products.
+    """Return the other quadrics, as many as these, ordered to match these by HS inner products.
 
-    Order by mean square is not enough: where the others' rows have no variance along one coordinate, all quadrics that it has
-    a part in come first, and whatever is known of a quadric by its number would be said of another one.
+    Sorting by mean square is not enough. If the rows of the others have no variance along a coordinate, all their quadrics that
+    involve it come first, and quadrics with the same index would not correspond.
 
     Examples
     --------
@@ -176,10 +176,10 @@ def _thinned(row_weights: Tensor) -> Tensor:
 def quadric_evidence(
     sample: Sample, coordinates: CrossCoordinates, quadrics: CrossFitted, row_weights: Tensor, distance: Distance, d: int
 ) -> list[Tensor]:
-    """Return the weights (m,) of quadrics, from a sample of rows of d features, each seen by quadrics that have not seen it.
+    """Return the weights (m,) of quadrics of all rows, then those of each fold, from a sample of rows with d features.
 
-    The first are by the evidence of all rows, the others by that of the complement of each fold, for quadrics that all rows
-    speak for.
+    Each row is measured by quadrics that were fitted without it. The first weights use the evidence of all rows. Those of a
+    fold use the evidence of its complement, and only for quadrics with a weight for all rows.
     """
     rows, weights = _held_out_rows(sample, coordinates), row_weights[sample.indices]
     held_out = _held_out_distances(sample, rows, quadrics.held_out, distance)
@@ -199,11 +199,11 @@ def as_of_all_rows(
     row_weights: Tensor,
     distance: Distance,
 ) -> list[Tensor]:
-    """Return the weights with those of the folds reduced, by what their quadrics lack for having seen fewer rows.
+    """Return the weights, with those of the folds reduced because their quadrics were fitted to fewer rows.
 
-    Mean squares of rows that were not fitted are above those in the limit by ``a / n``, if n rows were, and mean squares of the
-    fitted rows are below by as much. With K folds, held-out rows are above fitted ones by ``K / (K - 1) + 1`` times ``a / n``,
-    of which new rows are spared ``1 / (K - 1)`` times ``a / n`` by a model of all rows.
+    After a fit to n rows, the mean square of other rows is above its limit by ``a / n``, and that of the fitted rows is below
+    by as much. With K folds, held-out rows are above fitted rows by ``K / (K - 1) + 1`` times ``a / n``. For new rows and a
+    model of all rows this is less by ``1 / (K - 1)`` times ``a / n``.
     """
     rows, shares = _held_out_rows(sample, coordinates), row_weights[sample.indices]
     kept = weights[0] > 0
@@ -240,7 +240,7 @@ def models_of(
     quadrics: Iterable[WeightedQuadrics],
     distance: Distance,
 ) -> list[Model]:
-    """Return a model of each linear part with the coordinates and quadrics at the same place, for the folded rows."""
+    """Return a model from each linear part, with the coordinates and quadrics at the same position, for the folded rows."""
     return [
         Model(own, *weighted, linear_part=part, distance=distance)
         for own, part, weighted in zip(coordinates, linear_parts, quadrics, strict=True)
@@ -249,13 +249,13 @@ def models_of(
 
 @stage("held-out scores")
 def held_out_scores(folded: FoldedRows, models: Sequence[Model]) -> Tensor:
-    """Return the score (n,) of each row by the model of its fold, from one pass.
+    """Return the score (n,) of each row by the model of its fold, in one pass.
 
     Parameters
     ----------
     folded : FoldedRows
     models : sequence of Model
-        For each fold one that has not seen its rows.
+        For each fold, a model that has not seen its rows.
     """
     scores = torch.zeros(folded.rows.n_rows, dtype=torch.float64, device=folded.device)
     for fold, place, chosen, rows in folded.in_folds():

@@ -1,9 +1,8 @@
-"""How many quadrics: a guess from the variances along principal axes.
+"""The number of quadrics: an estimate from the variances along principal axes.
 
-If the rows are near a linear manifold of dimension d - m, then m functions vanish on it, and m is a number of quadrics to start
-from. Two ways to see the dimension are in the paper's appendix: the curve of ``-log(λₙ / λ₁)``, which bends where the variances
-become noise, and Wold's criterion (1978), by which an axis belongs to the manifold if it helps to predict entries of rows that
-were left out.
+If the rows lie near a linear manifold of dimension d - m, then m functions vanish on it, and m quadrics are a start. The
+paper's appendix estimates the dimension in two ways. The curve of ``-log(λₙ / λ₁)`` bends where the variances become noise. By
+Wold's criterion (1978), an axis belongs to the manifold if it helps to predict held-out entries of rows.
 """
 
 from dataclasses import dataclass
@@ -22,15 +21,15 @@ BLOCK_ROWS = 8192
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Variances along principal axes, and what they say about the number of quadrics.
+    """Variances along principal axes, and the number of quadrics that they suggest.
 
     Parameters
     ----------
     variances : ndarray of shape (d,)
         λ, in descending order.
     wold_ratios : ndarray of shape (d - 1,)
-        For each axis but the last, the squared error of predicting entries of held-out rows with it and all before it, over
-        that of describing the rows without it. Below 1 it is worth its place.
+        For each axis but the last: the squared error of predicting held-out entries with all axes up to this one, divided by
+        the squared residual of the rows with only the axes before it. A ratio below 1 speaks for the axis.
 
     Examples
     --------
@@ -44,17 +43,17 @@ class Spectrum:
 
     @property
     def dimension(self) -> int:
-        """The number of axes up to the last that is worth its place; before it some may be worth theirs only together."""
+        """The number of axes up to the last one with a ratio below 1."""
         worth = np.flatnonzero(self.wold_ratios < 1)
         return int(worth[-1]) + 1 if len(worth) else 0
 
     @property
     def n_quadrics(self) -> int:
-        """The number of axes that are left, which is the suggestion; at least 1."""
+        """The suggested number of quadrics: that of the remaining axes, and at least 1."""
         return max(1, len(self.variances) - self.dimension)
 
     def decay(self) -> NDArray[np.float64]:
-        """Return ``-log(λₙ / λ₁)``, shape (d,); infinite where there is no variance."""
+        """Return ``-log(λₙ / λ₁)``, shape (d,); infinite for a variance of 0."""
         with np.errstate(divide="ignore"):
             decay: NDArray[np.float64] = -np.log(self.variances / self.variances[0])
         return decay
@@ -68,7 +67,7 @@ def principal_spectrum(X: ArrayLike, *, random_state: int = 0) -> Spectrum:
     X : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
         At least 7 rows and 2 features.
     random_state : int, default=0
-        Decides the folds.
+        The seed of the folds.
 
     Examples
     --------

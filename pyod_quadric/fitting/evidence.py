@@ -1,10 +1,9 @@
-"""How much each quadric says about rows that it has not seen.
+"""The evidence for each quadric, from rows that it has not seen.
 
-A quadric that describes the data is near held-out rows and far from points that share their mean and covariance but not their
-shape. With h and g the mean squared distances of the two, a point's squared distance over h, less the same over g, is how much
-more surprising the quadric makes it: twice a log-likelihood ratio of two Gaussian models of the signed distance, without its
-constant. So ``1 / h - 1 / g`` is the weight of a quadric, and one that tells the rows from the references no better than chance
-has none.
+A quadric that describes the data is near held-out rows, and far from reference points with the same mean and covariance but
+without the shape. Let h and g be the mean squared distances of both. Then a squared distance times ``1 / h - 1 / g`` is twice a
+log-likelihood ratio of two Gaussian models of the signed distance, up to a constant. So ``1 / h - 1 / g`` is the weight of a
+quadric; a quadric that is no nearer to the rows than to the references gets 0.
 """
 
 import numpy as np
@@ -17,19 +16,18 @@ SHARE = 1.5  # by the likelihood alone it would be 1; a little more ranks better
 
 
 def evidence_weights(held_out: Tensor, reference: Tensor, row_weights: Tensor, n_features: int) -> Tensor:
-    """Return the weight of each quadric in a score of squared distances, shape (m,), in float64.
+    """Return the weights (m,) of quadrics in a score of squared distances, in float64.
 
     Parameters
     ----------
     held_out : Tensor of shape (n, m)
-        Squared distances from rows to quadrics that were fitted without them.
+        Squared distances from rows to quadrics fitted without them.
     reference : Tensor of shape (r, m)
         Squared distances from reference points, to quadrics fitted to all rows.
     row_weights : Tensor of shape (n,)
-        How much each row counts.
+        The weights of the rows.
     n_features : int
-        Together the quadrics weigh no more than so many directions of the linear part: they depend on each other, and
-        a point has no more ways to be abnormal.
+        All quadrics together weigh at most as much as this many directions of the linear part, since they depend on each other.
 
     Examples
     --------
@@ -48,10 +46,10 @@ def evidence_weights(held_out: Tensor, reference: Tensor, row_weights: Tensor, n
 
 
 def gaussian_references(rows: Tensor, row_weights: Tensor, n_references: int) -> Tensor:
-    """Return points of a Gaussian distribution with the mean and the covariance of rows (n, k): (n_references, k).
+    """Return points (n_references, k) of a Gaussian distribution with the mean and covariance of rows (n, k).
 
-    Their distances from the mean must not be those of the rows: rows on a sphere would have references on the same sphere, and
-    nothing would speak for it. They are the same for the same rows, so that no seed decides what counts as a shape.
+    The references must not keep the rows' distances from the mean: for rows on a sphere they would lie on the same sphere, and
+    there would be no evidence for it. They depend on the rows alone, so no seed decides what counts as a shape.
     """
     shares = row_weights.double() / row_weights.double().sum()
     mean = shares @ rows.double()

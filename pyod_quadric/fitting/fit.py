@@ -56,18 +56,18 @@ MOST_QUADRICS = 400  # in closed form: more of them cost time in every score, an
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, and what the fit says of its rows and of its training.
+    """A fitted model, with scores and weights of the training rows and the history of the training.
 
     Parameters
     ----------
     model : Model
         Fitted to all rows.
     scores : ndarray of shape (n,)
-        What each row scores by a model that has not seen it.
+        The score of each row by a model that has not seen it.
     row_weights : ndarray of shape (n,)
-        How much each row counted.
+        The weight of each row in the fit.
     history : dict of lists
-        Of the training; empty for a closed form.
+        The history of the training; empty for a closed form.
     """
 
     model: Model
@@ -79,7 +79,7 @@ class Fitted:
 def fit_model(
     rows: Rows, parameters: Parameters, device: torch.device, seed: int = 0, groups: NDArray[np.int64] | None = None
 ) -> Fitted:
-    """Fit a model to rows, whose computations are on a device.
+    """Fit a model to rows, computing on a device.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def fit_model(
     parameters : Parameters
     device : torch.device
     seed : int
-        Of folds, references and the order of rows in training.
+        The seed of the folds, the samples and the order of rows in training.
     groups : ndarray of shape (n,), optional
         The group of each row, by :func:`pyod_quadric.data.groups.group_keys`; rows of one group are in one fold.
 
@@ -311,7 +311,7 @@ class _QuadricFit:
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """Return a number from what scikit-learn takes as ``random_state``: a new one each time for None or a RandomState."""
+    """Return a seed from scikit-learn's ``random_state``; None and a RandomState give a new one each time."""
     if random_state is None:
         return int(np.random.default_rng().integers(2**31))
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,4 +1,4 @@
-"""The rows as a fit sees them: in folds, normalised or not, and in coordinates of their span where they are few."""
+"""The rows of a fit: in folds, normalised or not, and in coordinates of their span if there are few rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ ROWS_OF_ALL_FOLDS = 20_000
 
 
 class NotYetError(ValueError):
-    """Rows are sound, but nothing can be learnt from them before others have come."""
+    """Raised when rows are valid, but too few or too equal to learn from yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,13 @@ class FoldedRows:
         Normalised, if the model normalises.
     device : torch.device
     folds : Tensor of shape (n,)
-        Which fold each row is in.
+        The fold of each row.
     n_folds : int
     n_distinct : int
-        The number of rows without copies.
+        The number of different rows: copies count once.
     origin : Tensor of shape (d,), optional
     basis : Tensor of shape (r, d), optional
-        Orthonormal rows; with the origin, the span of the rows.
+        Orthonormal rows that span, from the origin, the rows.
     """
 
     rows: Rows
@@ -58,15 +58,15 @@ class FoldedRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the rows: their own, or float64 in coordinates of their span."""
+        """The type of the rows as computed with: their own, or float64 in coordinates of their span."""
         return self.rows.dtype if self.basis is None else torch.float64
 
     def merged(self) -> "FoldedRows":
-        """Return the same rows in as few folds as can be, each of which is a union of some of these."""
+        """Return the same rows in as few folds as possible, each a union of some of these."""
         return replace(self, folds=self.folds % LEAST_FOLDS, n_folds=LEAST_FOLDS)
 
     def in_span(self) -> "FoldedRows":
-        """Return the same rows in coordinates of their span, if there are no more rows than features."""
+        """Return the same rows in coordinates of their span, if there are at most as many rows as features."""
         if self.rows.n_rows > self.rows.n_features:
             return self
         everything = self.read(np.arange(self.rows.n_rows)).double()
@@ -77,12 +77,12 @@ class FoldedRows:
         return replace(self, origin=origin, basis=basis)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Go through this process's share of all rows; gives where they stand, and the rows."""
+        """Yield this process's share of all rows, as slices and the rows in them."""
         for place, block in self.rows.placed_blocks(block_rows(self.rows)):
             yield place, self._seen(block)
 
     def in_folds(self) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-        """Go through the blocks fold by fold; see :func:`pyod_quadric.model.moments.in_folds`."""
+        """Yield the blocks fold by fold; see :func:`pyod_quadric.model.moments.in_folds`."""
         return in_folds(self.blocks(), self.folds, self.n_folds)
 
     def read(self, indices: NDArray[np.int64]) -> Tensor:
@@ -90,17 +90,17 @@ class FoldedRows:
         return self._seen(self.rows.read(indices))
 
     def moments(self, row_weights: Tensor) -> list[Moments]:
-        """Return the weighted moments of each fold, from one pass."""
+        """Return the weighted moments of each fold, in one pass."""
         return moments_of_folds(self.blocks(), Moments.none(self.read(np.arange(1))), self.folds, self.n_folds, row_weights)
 
     def lifted(self, part: LinearPart) -> LinearPart:
-        """Express a linear part of these coordinates in those of the rows."""
+        """Express a linear part in these coordinates as one in the coordinates of the rows."""
         if self.basis is None or self.origin is None:
             return part
         return replace(part, mean=self.origin + part.mean @ self.basis, axes=part.axes @ self.basis)
 
     def lifted_coordinates(self, coordinates: WorkingCoordinates) -> WorkingCoordinates:
-        """Express working coordinates of these coordinates as a map from the rows."""
+        """Compose working coordinates with the map from the rows to these coordinates."""
         if self.basis is None or self.origin is None:
             return coordinates
         return WorkingCoordinates(self.origin + coordinates.mean @ self.basis, coordinates.matrix @ self.basis)
@@ -117,17 +117,17 @@ def folds_of(
     rng: np.random.Generator,
     are_trained: bool = False,
 ) -> tuple[int, Tensor]:
-    """Return how many folds there are, and which one each row is in (n,): at random, or by its group.
+    """Return the number of folds, and the fold (n,) of each row: at random, or by its group.
 
     Parameters
     ----------
     n_rows : int
     groups : ndarray of shape (n,), optional
     n_folds : int, "auto" or None
-        The detector's; where rows need not be held out (None), folds are still needed for variances.
+        The parameter of the detector. Without held-out scores (None), folds are still needed for variances.
     rng : numpy.random.Generator
     are_trained : bool
-        Whether each fold costs a training, so that there should not be many.
+        Whether each fold costs a training, so that there should be few.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def folds_of(
 
 
 def auto_folds(n_groups: int, are_trained: bool = False) -> int:
-    """Return how many folds: 20,000 divided by the number of groups, or of rows without groups, from 5 (or 3) to 10.
+    """Return the number of folds: 20,000 divided by the number of groups (or rows), from 5 (3 if trained) to 10.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def auto_folds(n_groups: int, are_trained: bool = False) -> int:
 
 
 def in_fewer_folds(moments: list[Moments]) -> list[Moments]:
-    """Return the moments of folds that are merged as in :meth:`FoldedRows.merged`."""
+    """Return the moments of folds merged as in :meth:`FoldedRows.merged`."""
     return [sum_of_moments(moments[fold::LEAST_FOLDS]) for fold in range(LEAST_FOLDS)]
 
 
@@ -168,7 +168,7 @@ def in_fewer_folds(moments: list[Moments]) -> list[Moments]:
 def folded_rows(
     prepared: PreparedRows, folds: Tensor, n_folds: int, n_distinct: int, device: torch.device, in_span: bool
 ) -> tuple[FoldedRows, list[Moments]]:
-    """Return the rows in folds, in coordinates of their span if that is asked for and smaller, and the moments of the folds."""
+    """Return the rows in folds and the moments of the folds; in coordinates of the span if requested and smaller."""
     folded = FoldedRows(prepared.rows, device, folds, n_folds, n_distinct)
     folded = folded.in_span() if in_span else folded
     moments = folded.moments(torch.ones(len(folds), dtype=torch.float64, device=device))

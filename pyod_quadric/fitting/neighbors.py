@@ -1,7 +1,7 @@
-"""Rows that are kept as neighbours of new ones: which, in which coordinates, and how much they weigh.
+"""The rows kept as neighbours of new ones: which rows, in which coordinates, and with which weight.
 
-They weigh so much that the scores of held-out rows by their neighbours are spread as widely as those by the linear part: then
-both are in one unit, whether rows are dense or not. Spreads are medians, so that outliers among the rows do not choose them.
+The weight makes the neighbour scores of held-out rows spread as widely as their scores by the linear part, so both are in one
+unit, whether rows are dense or not. Spreads are median deviations, so outliers among the rows do not decide the weight.
 
 Where rows are in several clusters, a distance from the mean of them all says little of how isolated a row is. So the linear
 part keeps the share to which its distances agree with those to the neighbours, by their correlation over held-out rows, and the
@@ -67,16 +67,16 @@ def cross_neighbors(
     ----------
     folded : FoldedRows
     sample : Sample
-        The rows that decide the weights.
+        The rows from which the weights are computed.
     units : LinearPart and list of LinearPart
-        Of all rows, and for each fold one that has not seen it; neighbours are looked for in their whitened coordinates.
+        The part of all rows, and for each fold one that has not seen it. Distances are measured in their whitened coordinates.
     linear_parts : list of LinearPart
         The linear part of the score, for each fold.
     row_weights : Tensor of shape (n,)
     n_prototypes : int
-        The most rows to keep.
+        The largest number of rows to keep.
     rng : numpy.random.Generator
-        Chooses them, if there are more.
+        Draws them, if there are more.
     """
     whole_units, own_units = units
     kept = _Kept.drawn(folded, whole_units, row_weights, n_prototypes, rng)

@@ -1,13 +1,13 @@
-"""What is done to rows before anything is learnt from them: divided by the units of their columns, by their norms, or not.
+"""Preparation of rows before the fit: scaling columns, normalising rows, and bringing numbers into range.
 
-Both are decided by the rows alone, without a seed. Columns of very different units would switch each other off, so they are
-brought to one scale. Embeddings are directions with a length: where the distance from the mean goes with the length, short rows
-seem normal and long ones do not, whatever they mean; it should not go with the length once they are normalised.
+The rows alone decide both, without a seed. Columns with very different units are scaled, since otherwise only the largest would
+count. Rows are normalised if their distance from the mean depends mainly on their norm, so that short rows would seem normal
+and long ones abnormal, and if normalising removes this dependence.
 
-Before all that, numbers are brought into a range in which their squares can be added up. A sample of rows tells the typical
-distance from the middle, by medians. Where that is far from 1, rows are divided by a power of two, which rounds nothing. Rows
-absurdly far out, as of a code for missing numbers, are put at the edge of the range, on the way to them: they stay the farthest
-outliers, and everything else stays in sight beside them.
+First of all, numbers are brought into a range in which sums of squares do not overflow. Medians of a sample of rows give the
+typical distance from the middle. If it is far from 1, rows are divided by a power of two, which rounds nothing. Rows absurdly
+far out, such as codes for missing numbers, are moved to the edge of the range, in their direction: they stay the farthest
+outliers, and the other rows keep their resolution.
 """
 
 import math
@@ -57,15 +57,15 @@ LESS_BY_LENGTH = 0.2
 
 @dataclass(frozen=True, eq=False)
 class PreparedRows:
-    """Rows as they are learnt from, and what was done to them.
+    """Prepared rows, with their scales and norms.
 
     Parameters
     ----------
     rows : Rows
     scales : Tensor of shape (d,), optional
-        What the columns were divided by.
+        The divisors of the columns.
     norms : Tensor of shape (n,), optional
-        What the rows were divided by.
+        The divisors of the rows.
     """
 
     rows: Rows
@@ -75,7 +75,7 @@ class PreparedRows:
 
 @stage("preparation")
 def prepared_rows(rows: Rows, parameters: Parameters, device: torch.device) -> PreparedRows:
-    """Return rows in range, standardised or normalised where that is asked for or better."""
+    """Return rows in range, standardised or normalised as the parameters or the rows decide."""
     units = on_first_rank(lambda: _Units.of(_some(rows).numpy(), parameters.standardize, rows.dtype))
     scales = None if units.scales is None else torch.from_numpy(units.scales)
     scaled = rows if scales is None else rows.scaled(scales)
@@ -90,7 +90,7 @@ def prepared_rows(rows: Rows, parameters: Parameters, device: torch.device) -> P
 
 
 def block_rows(rows: Rows) -> int:
-    """Return how many rows to read at once."""
+    """Return the number of rows to read at a time."""
     return min(MOST_BLOCK_ROWS, max(1, BLOCK_NUMBERS // rows.n_features))
 
 
@@ -116,7 +116,7 @@ class _Units:
 
     @classmethod
     def of(cls, some: NDArray[np.float64], standardize: bool | Literal["auto"], dtype: torch.dtype) -> "_Units":
-        """Choose them by some rows (n, d), all of which are finite, whatever their size."""
+        """Choose the units by a sample of rows (n, d), which are finite but of any magnitude."""
         size = _power_of_two(_lower_median(np.abs(some).max(axis=1)))
         with np.errstate(over="ignore"):
             some = np.clip(some / size, -CLIPPED, CLIPPED)

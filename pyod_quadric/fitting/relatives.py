@@ -1,8 +1,8 @@
-"""A look for rows that come in groups although nobody has said so.
+"""A search for rows that look like groups although no groups were given.
 
-Several rows of one person, document or machine are near each other. When some of them are held out, the others give them away,
-and everything that held-out rows decide is wrong for rows of new groups. In coordinates of unit variance the nearest
-other row tells, beside what is nearest to points of a Gaussian distribution with their covariance.
+Rows of one person, document or machine are near each other. If some of them are held out while others stay, the model knows
+them already, and everything that held-out rows decide is wrong for rows of new groups. The search compares, in coordinates of
+unit variance, the distance of rows to the nearest other row with that of Gaussian points of the same covariance.
 """
 
 import warnings
@@ -33,7 +33,7 @@ NEAR = 0.7
 def warn_of_relatives(
     folded: FoldedRows, sample: Sample, moments: list[Moments], copies: NDArray[np.int64] | None = None
 ) -> None:
-    """Warn if rows, beside copies (n,), are far nearer to each other than a cloud of their covariance allows, from one pass."""
+    """Warn if rows are far nearer to each other than their covariance explains; copies (n,) do not count. Takes one pass."""
     if folded.rows.n_features < N_COORDINATES or folded.rows.n_rows < N_COMPARED:
         return
     if nearness(folded, sample, moments, copies) < NEAR:
@@ -46,7 +46,7 @@ def warn_of_relatives(
 
 
 def nearness(folded: FoldedRows, sample: Sample, moments: list[Moments], copies: NDArray[np.int64] | None = None) -> float:
-    """Return the median distance of rows to the nearest that is no copy, over that of points in random directions."""
+    """Return the median distance of rows to the nearest row that is not a copy, over that of points in random directions."""
     total = sum_of_moments(moments)
     variances, axes = principal_axes(total.covariance())
     matrix = (axes[:N_COORDINATES] / variances[:N_COORDINATES].sqrt()[:, None]).float()

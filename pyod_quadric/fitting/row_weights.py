@@ -1,7 +1,7 @@
-"""How much each row counts: 1, and less for rows that are far from the others, so that outliers do not bend the fit.
+"""Row weights: 1, and less for rows far from the others, so that outliers do not bend the fit.
 
-A first model in few coordinates scores every row by what it looks like to a model that has not seen it. Rows lose weight from
-some robust standard deviations of the logarithm of the score on, and the next round is fitted with these weights.
+A first fit in few coordinates gives each row a held-out score. Rows whose log score lies some robust standard deviations above
+the median lose weight, and the next round is fitted with these weights.
 """
 
 import torch
@@ -32,7 +32,7 @@ LEAST_LEFT = 1e-24
 def settled_row_weights(
     folded: FoldedRows, sample: Sample, moments: list[Moments], floor: float, distance: Distance
 ) -> tuple[Tensor, list[Moments]]:
-    """Return weights (n,) of rows after a few rounds, and the moments of the folds with them."""
+    """Return the weights (n,) of rows after a few rounds, and the weighted moments of the folds."""
     weights = all_ones(folded)
     few, few_sample = folded.merged(), sample.merged()  # weights need no more folds, and rounds are cheaper
     if _most_are_equal(folded, sample):  # from these, everything else is infinitely far
@@ -50,7 +50,7 @@ def settled_row_weights(
 
 
 def all_ones(folded: FoldedRows) -> Tensor:
-    """Return the same weight for all rows, (n,)."""
+    """Return a weight of 1 for all rows, (n,)."""
     return torch.ones(folded.rows.n_rows, dtype=torch.float64, device=folded.device)
 
 

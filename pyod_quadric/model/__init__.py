@@ -1,23 +1,23 @@
 """What a fit has learnt, and its parts.
 
 ``moments``
-    means and covariances that can be added and taken away
+    means and covariances that can be added and subtracted
 ``linear``
     the linear part: a Mahalanobis distance with variances of held-out rows
 ``neighbors``
     distances to the nearest rows of the fit
 ``norms``
-    norms of rows that are normalised
+    the norms of rows, if rows are normalised
 ``coordinates``
-    working coordinates, in which everything is equivariant
+    working coordinates, which make fits equivariant
 ``closed_form``
     quadrics in closed form: kernel PCA, its Hilbert-Schmidt version, Taubin's version
 ``model``
     :class:`Model`: scores, explanations, projections
 ``calibration``
-    what a score means: p-values, probabilities, drift
+    from scores to p-values, probabilities and drift
 ``blocks``
-    a function of the model for all rows, a block at a time
+    a function of the model, applied to all rows block by block
 ``module``
     the fitted score as a torch module and as an ONNX graph
 ``saved``

@@ -1,4 +1,4 @@
-"""A function of the model for all rows, a block at a time, on a device."""
+"""A function of the model, applied to all rows block by block, on a device."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,18 +17,18 @@ BATCH_ROWS = 4096  # of one block; more gain nothing
 def in_blocks(
     function: Callable[[Tensor], Tensor], rows: Rows, device: torch.device, size: int = BATCH_ROWS, shared: bool = False
 ) -> NDArray[np.float64]:
-    """Return what a function gives for all rows (n, ...), in float64.
+    """Return the values (n, ...) of a function for all rows, in float64.
 
     Parameters
     ----------
     function : callable
-        From points (b, d) on the device to values (b, ...).
+        A function from points (b, d) on the device to values (b, ...).
     rows : Rows
     device : torch.device
     size : int
-        The most rows of a block.
+        The largest number of rows in a block.
     shared : bool
-        Whether the processes of a group share the work; all of them get all results.
+        Whether the processes of a group share the work; all of them get all values.
     """
     results: NDArray[np.float64] | None = None  # for all rows at once: many small ones would leave holes in the memory
     shared = shared and n_ranks() > 1

@@ -1,7 +1,7 @@
-"""What a score means: how unusual it would be for a row like those of the fit.
+"""Calibration: how unusual a score would be for a row like those of the fit.
 
-Everything here compares scores with those of training rows by models that had not seen them. A p-value is the share of such
-scores that are at least as high, the row itself included (Vovk, Gammerman and Shafer 2005; for outliers Bates et al. 2023).
+Everything here compares scores with the out-of-fold scores of the training rows. The p-value of a row is the share of these
+scores that are at least as high, counting the row itself (Vovk, Gammerman and Shafer 2005; for outliers Bates et al. 2023).
 """
 
 import math
@@ -33,7 +33,7 @@ class Calibration:
     knots : Tensor of shape (t,)
         Some of the training scores, in ascending order.
     p_values : Tensor of shape (t + 1,)
-        Of scores above none of the knots, above the first one, and so on.
+        The p-values of scores above none of the knots, above the first one, and so on.
 
     Examples
     --------
@@ -62,11 +62,11 @@ class Calibration:
 
 
 def posterior_of(p_values: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
-    """Return the probability of being an outlier, from p-values and the share of outliers that is expected.
+    """Return the probability of being an outlier, from p-values and the expected share of outliers.
 
-    P-values of inliers are uniform. Those of outliers are near 0, how near nobody knows: their density is taken to be
-    ``a p^(a - 1)``, where all shapes ``a`` from 0 to 1 are as good (Sellke, Bayarri and Berger 2001). On average it is
-    ``(1 - p + p log p) / (p log² p)``.
+    P-values of inliers are uniform. Those of outliers are near 0, with an assumed density ``a p^(a - 1)`` of unknown shape
+    ``a``, uniform from 0 to 1 (Sellke, Bayarri and Berger 2001). Averaged over ``a``, the density is ``(1 - p + p log p) / (p
+    log² p)``.
 
     Examples
     --------
@@ -82,18 +82,18 @@ def posterior_of(p_values: NDArray[np.float64], prior: float) -> NDArray[np.floa
 
 
 def far_out(scores: NDArray[np.float64]) -> float:
-    """Return the score above which a row is far out: three robust standard deviations above the median, in logarithms.
+    """Return the score above which a row is far out: three robust standard deviations above the median log score.
 
-    Logarithms, since a squared distance has a long tail of its own; the median, and the median distance from it, since a fifth
-    of outliers hardly moves these (the modified z-score of Iglewicz and Hoaglin 1993). No null distribution is assumed, so
-    nothing is promised about the share that is flagged. Of the rules that were compared (Benjamini and Hochberg against
-    normal, gamma and power-normal bulks, the adjusted boxplot, exponential tails) it found most of what is far out, among those
-    that flag no more than 3 % of clean rows on average.
+    Logarithms are used since squared distances have long tails. Median and median deviation are used since even a fifth of
+    outliers hardly moves them (the modified z-score of Iglewicz and Hoaglin 1993). No null distribution is assumed, so the
+    share of flagged rows is not guaranteed. Other rules were compared: Benjamini and Hochberg with a normal, gamma or
+    power-normal bulk, the adjusted boxplot, and exponential tails. Of all rules that flag at most 3 % of clean rows on average,
+    this one found the most rows that are far out.
 
     Parameters
     ----------
     scores : ndarray of shape (n,)
-        Of rows by models that have not seen them.
+        Out-of-fold scores of the training rows.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def far_out(scores: NDArray[np.float64]) -> float:
 
 
 def spread_of(scores: NDArray[np.float64]) -> float:
-    """Return the standard deviation of scores (n,), which is not 0 where they are all equal, but what rounding makes of it.
+    """Return the standard deviation of scores (n,); if all are equal, a small positive number instead of 0.
 
     Examples
     --------
@@ -122,14 +122,15 @@ def spread_of(scores: NDArray[np.float64]) -> float:
 
 
 class DriftResult(NamedTuple):
-    """Whether a batch of rows is like the training rows.
+    """The result of a drift test of a batch of rows against the training rows.
 
     Parameters
     ----------
     statistic : float
-        The largest difference between the distribution of the batch's scores and that of the training rows, from 0 to 1.
+        The largest difference, from 0 to 1, between the distribution functions of the scores of the batch and of the training
+        rows.
     pvalue : float
-        How probable a difference as large as this is for rows like those of the fit, whose distribution may differ by 0.02.
+        The probability of a difference at least this large, if the true distributions differ by at most 0.02.
     """
 
     statistic: float
@@ -137,10 +138,10 @@ class DriftResult(NamedTuple):
 
 
 def drift_of(scores: ArrayLike, training_scores: ArrayLike) -> DriftResult:
-    """Compare the scores of a batch (m,) with those of training rows (n,) by the test of Kolmogorov and Smirnov.
+    """Compare the scores of a batch (m,) with those of training rows (n,) by the two-sample Kolmogorov–Smirnov test.
 
-    The p-value is that of the hypothesis that the distributions differ by at most 0.02: training rows are scored by models of
-    fewer rows, which large batches would notice, and nobody need act on less.
+    The null hypothesis is that the distributions differ by at most 0.02. Training rows are scored by models of fewer rows, and
+    a large batch would detect this small difference, which calls for no action.
 
     Examples
     --------

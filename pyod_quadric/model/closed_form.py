@@ -4,15 +4,15 @@ Minimising ``Σ_k mean_j f_k(p_j)²`` over polynomials that are orthonormal in s
 the moments of the features ``φ(p) = (quadratic monomials, p, 1)``. The inner product decides what the solution is:
 
 * ``"coefficient"``: that of the monomial coefficients v(f), the base problem of the paper. It is uncentred PCA in the
-  space of φ, so kernel PCA with a quadratic kernel seen from its small end. It is not equivariant: shifting the cloud
-  does not just shift the solution.
-* ``"hs"``: the Hilbert-Schmidt inner product. It says nothing about b and c, so those are eliminated by least squares on
-  (p, 1), and what is left is an eigenproblem for the residuals of the quadratic features. Equivariant under isometries.
+  space of φ, that is, kernel PCA with a quadratic kernel, but with the smallest eigenvalues. It is not equivariant: shifting
+  the cloud does not just shift the solution.
+* ``"hs"``: the Hilbert-Schmidt inner product. It does not involve b and c, so they are eliminated by least squares on (p, 1),
+which leaves an eigenproblem for the residuals of the quadratic features. Equivariant under isometries.
 * ``"gradient"``: the mean of ``∇f·∇g`` over the cloud (Taubin 1991), so that values are measured in units of slope, as
   distances are. Equivariant under isometries too. Planes can be among the solutions.
 
-The equivariant two are solved in principal coordinates, where both problems are symmetric eigenproblems with a diagonal
-normalisation, and are then moved back.
+The two equivariant ones are solved in principal coordinates, where both are symmetric eigenproblems with a diagonal
+normalisation. The solutions are then transformed back.
 """
 
 import warnings
@@ -38,7 +38,7 @@ FAR = 1e6
 
 
 def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInnerProduct = "hs") -> Quadrics:
-    """Return the quadrics with the smallest mean squared values that are orthonormal in an inner product.
+    """Return the quadrics with the smallest mean squared values among those orthonormal in an inner product.
 
     Parameters
     ----------
@@ -48,22 +48,23 @@ def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInne
         The number m of quadrics, at most d (d + 1) / 2 for ``"hs"``, d (d + 3) / 2 for ``"gradient"`` and one more for
         ``"coefficient"``.
     inner_product : {"hs", "coefficient", "gradient"}, default="hs"
-        What the polynomials are orthonormal in; see the module's docstring.
+        The inner product in which the polynomials are orthonormal: Hilbert-Schmidt, of the coefficients, or of the gradients
+        (Taubin).
 
     Returns
     -------
     Quadrics
-        In order of ascending mean squared value, of the dtype and on the device of the points.
+        The m quadrics by ascending mean squared value, with the dtype and on the device of the points.
 
     Warns
     -----
     UserWarning
-        If the points do not determine the solution: fewer points than coefficients, so that polynomials vanish on all of
-        them, or points in a proper affine subspace.
+        If the points do not determine the solution: fewer points than coefficients, so that some polynomials vanish on all
+        points, or points in a proper affine subspace.
 
     Examples
     --------
-    Twelve points of the unit circle, and the circle back from them:
+    Recover the unit circle from twelve of its points:
 
     >>> import torch
     >>> from pyod_quadric import spectral_fit
@@ -81,7 +82,7 @@ def spectral_fit(points: Tensor, n_quadrics: int, *, inner_product: SpectralInne
 def feature_moments(blocks: Iterable[Tensor]) -> tuple[Tensor, int]:
     """Return the mean of ``φ φᵀ`` over all rows of all blocks, (D, D) in float64, and the number of rows.
 
-    ``φ(p) = (packed p pᵀ, p, 1)``. The features of a block are made in parts, so that no (n, D) matrix is held at once.
+    ``φ(p) = (packed p pᵀ, p, 1)``. The features of a block are computed in parts, so no (n, D) matrix is held in memory.
     """
     total, n = None, 0
     for block in blocks:
@@ -148,11 +149,11 @@ def lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
 
 
 def nearly_lowest_eigenvectors(matrix: Tensor, n_vectors: int) -> Tensor:
-    """Return the same for a positive semidefinite matrix in float64, in a tenth of the time where few of many are wanted.
+    """Return nearly the same for a positive semidefinite float64 matrix, in a tenth of the time if few of many are wanted.
 
-    They come from inverse iteration, from the same random start always, and a Rayleigh-Ritz step. Those that stand out are
-    exact. In the bulk of the spectrum they are vectors that are nearly as low: which of those are the very lowest is an
-    accident of the sample anyway.
+    Inverse iteration from a fixed random start is followed by a Rayleigh-Ritz step. Eigenvectors whose eigenvalues stand out
+    are exact. In the bulk of the spectrum the vectors have nearly the lowest values; which ones are the very lowest is an
+    accident of the sample.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""From input to working coordinates: equivariant steps that compose to one affine map.
+"""Working coordinates: an affine map from the input that makes fits equivariant.
 
-Centring, one isotropic scale and principal coordinates turn any isometry or similarity of the data into the identity: a cloud
-and its rotated, reflected, shifted or scaled copy have the same working coordinates up to rounding. So whatever is fitted in
-them, by whatever optimiser, is equivariant up to what it makes of rounding: a closed form keeps it small, a long descent on
-absolute values amplifies it. The sign of each axis, which the covariance leaves open, is decided from the sample (its third
-moment along the axis is positive); deciding it from the axis itself would tie it to the input's coordinates. A cloud with axes
-of equal variance, or one that is symmetric along an axis, leaves axes or signs open, and then rounding decides.
+Rows are centred, divided by one scale, and rotated to principal axes. A cloud and its rotated, reflected, shifted or scaled
+copy then have the same working coordinates up to rounding. So every fit in them is equivariant, whatever the optimiser, up to
+rounding: a closed form keeps rounding small, a long descent on absolute values amplifies it. The covariance leaves the sign of
+each axis open. The sample decides it: its third moment along the axis is positive. A rule by the entries of the axis would
+depend on the coordinates of the input. If a cloud has axes of equal variance, or is symmetric along an axis, axes or signs stay
+open, and rounding decides.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,7 +44,7 @@ class WorkingCoordinates:
         return (points - self.mean.to(points)) @ self.matrix.to(points).T
 
     def lengths(self) -> Tensor:
-        """Return the lengths (k,) of the rows of the matrix in float64, whatever their size: squares might leave its range."""
+        """Return the lengths (k,) of the rows of the matrix in float64, without overflow or underflow of their squares."""
         matrix = self.matrix.double()
         sizes = matrix.abs().amax(dim=1, keepdim=True)
         sizes = torch.where(sizes > 0, sizes, 1)
@@ -52,7 +52,7 @@ class WorkingCoordinates:
         return lengths
 
     def in_input_space(self, quadrics: Quadrics) -> Quadrics:
-        """Express quadrics of the working coordinates as quadrics of the input."""
+        """Express quadrics in working coordinates as quadrics in the input."""
         matrix, mean = self.matrix.to(quadrics.linear), self.mean.to(quadrics.linear)
         return quadrics.compose(matrix, -matrix @ mean)
 
@@ -64,18 +64,18 @@ def fit_working_coordinates(
     whiten: bool = False,
     principal: bool = True,
 ) -> WorkingCoordinates:
-    """Learn the working coordinates in two passes over blocks of rows.
+    """Learn working coordinates in two passes over blocks of rows.
 
     Parameters
     ----------
     blocks : callable
-        Called for each pass; gives tensors of shape (?, d). Sums are kept in float64 on their device.
+        Called once for each pass; yields tensors of shape (?, d). Sums are computed in float64 on their device.
     n_components : int, optional
-        How many principal axes to keep, those with the largest variance; at most, and by default, all that carry any.
+        The number of principal axes to keep, by descending variance. Default and maximum: all axes with any variance.
     whiten : bool, default=False
-        Whether to scale every axis to unit variance instead of all by one number.
+        Whether to scale each axis to unit variance, instead of dividing all by one number.
     principal : bool, default=True
-        Whether to rotate to principal axes at all; without, the map is the centring and the scale.
+        Whether to rotate to principal axes; otherwise the map only centres and scales.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def fit_working_coordinates(
 
 
 def centred_coordinates(moments: Moments) -> WorkingCoordinates:
-    """Return the input's own coordinates, centred, over one scale: the root of the mean variance."""
+    """Return the input coordinates, centred and divided by one scale, the root of the mean variance."""
     scale = moments.covariance().diagonal().mean().sqrt()
     return WorkingCoordinates(moments.mean, torch.eye(len(moments.mean)).to(moments.mean) / scale)
 
@@ -123,7 +123,7 @@ def centred_coordinates(moments: Moments) -> WorkingCoordinates:
 def principal_coordinates(
     mean: Tensor, axes: Tensor, scales: Tensor, weighted_rows: Iterable[tuple[Tensor, Tensor]]
 ) -> WorkingCoordinates:
-    """Return coordinates along axes (k, d) over scales (k,), with the signs that rows (n, d) and their weights (n,) decide."""
+    """Return coordinates along axes (k, d), divided by scales (k,); weighted rows (n, d), (n,) decide the signs."""
     matrix = axes / scales[:, None]
     third = sum(weights.double() @ ((rows.double() - mean) @ matrix.T).pow(3) for rows, weights in weighted_rows)
     signs = torch.where(torch.as_tensor(third) < 0, -1.0, 1.0)

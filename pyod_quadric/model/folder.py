@@ -1,7 +1,7 @@
-"""A fitted detector as a folder, as model hubs have them: numbers, a configuration, and a model card for people.
+"""A fitted detector as a folder for model hubs: numbers, a configuration, and a model card.
 
-The numbers decide: ``model.safetensors`` is the file of :mod:`pyod_quadric.model.saved` and all that is read. ``config.json``
-says what is in it, to people and to hubs, which count downloads by it. ``README.md`` is written once and then its owner's.
+Only ``model.safetensors``, the file of :mod:`pyod_quadric.model.saved`, is read when a model is loaded. ``config.json``
+describes it for people and for hubs, which count downloads by it. ``README.md`` is written once and never overwritten.
 """
 
 import json
@@ -92,10 +92,10 @@ def save_folder(folder: str | PathLike[str], state: FittedState, parameters: Map
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Created if missing.
     state : FittedState
     parameters : dict
-        Of the detector.
+        The parameters of the detector.
     detector : str
         The name of its class.
     """
@@ -110,7 +110,7 @@ def save_folder(folder: str | PathLike[str], state: FittedState, parameters: Map
 
 
 def model_file(folder: str | PathLike[str]) -> Path:
-    """Return the file with the numbers, or raise a FileNotFoundError that says where folders come from."""
+    """Return the path of the model file, or raise a FileNotFoundError that says how such folders are made."""
     path = Path(folder) / MODEL_FILE
     if not path.is_file():
         raise FileNotFoundError(
@@ -121,7 +121,7 @@ def model_file(folder: str | PathLike[str]) -> Path:
 
 
 def configuration(state: FittedState, parameters: Mapping[str, Any], detector: str) -> dict[str, Any]:
-    """Return what ``config.json`` says."""
+    """Return the content of ``config.json``."""
     return {
         "library_name": LIBRARY,
         "detector": detector,
@@ -134,7 +134,7 @@ def configuration(state: FittedState, parameters: Mapping[str, Any], detector: s
 
 
 def model_card(state: FittedState, parameters: Mapping[str, Any], detector: str) -> str:
-    """Return the text of a model card, with what the fit knows and gaps for what it cannot know."""
+    """Return the text of a model card, with the facts of the fit and gaps for the author to fill in."""
     model = state.model
     n_neighbors = 0 if model.neighbors is None else len(model.neighbors.prototypes)
     usual = declarations(Parameters)

@@ -1,9 +1,9 @@
-"""The linear part of a manifold: how far a point is from the mean, in units of the spread along each principal axis.
+"""The linear part of a manifold: a Mahalanobis distance with variances of held-out rows.
 
-Sample eigenvalues are too large at the top and too small at the bottom, the more so the fewer rows there are for each feature.
-Rows that were held out show the true spread along an axis (Abadir, Distaso and Žikeš 2014), so the variances here are those of
-held-out rows along the axes of the others. Where there are fewer rows than features, the directions that no row has entered
-share what held-out rows have there.
+Sample eigenvalues are too large at the top and too small at the bottom, especially with few rows per feature. Held-out rows
+show the true variance along an axis (Abadir, Distaso and Žikeš 2014). So the variances here are those of held-out rows along
+the axes of the other rows. With fewer rows than features, the orthogonal complement of all axes gets one variance, that of
+held-out rows there.
 """
 
 import math
@@ -29,7 +29,7 @@ TINY = torch.finfo(torch.float64).tiny
 
 @dataclass(frozen=True, eq=False)
 class LinearPart:
-    """A mean, principal axes, and a variance along each of them and in all directions beside them.
+    """A mean, principal axes with one variance each, and one variance for the orthogonal complement.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class LinearPart:
     complement: float
 
     def whitened(self, points: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return coordinates of unit variance: along the axes (n, r), and beside them (n, d) if there is any direction left."""
+        """Return coordinates of unit variance: along the axes (n, r), and in their complement (n, d), if there is one."""
         centred = points - self.mean.to(points)
         axes = self.axes.to(points)
         along = centred @ axes.T
@@ -95,18 +95,19 @@ class LinearPart:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutSpreads:
-    """Principal axes of all rows and of the complement of each fold, and how widely each fold is spread along the latter.
+    """Principal axes of all rows and of the complement of each fold, and the spread of each fold along the latter.
 
     Parameters
     ----------
     means : list of Tensor of shape (d,)
-        Of all rows, and of the complement of each fold.
+        The means of all rows, and of the complement of each fold.
     axes : list of Tensor of shape (r, d)
-        Likewise.
+        The axes, likewise.
     spreads : Tensor of shape (n_folds, r + 2)
-        The weight of each fold, and the weighted sums of squares of its rows along the axes of its complement, and beside them.
+        For each fold: its weight, and the weighted sums of squares of its rows along the axes of its complement, and orthogonal
+        to them.
     least : float
-        What variances cannot be below.
+        The smallest variance allowed.
     """
 
     means: list[Tensor]
@@ -115,11 +116,11 @@ class HeldOutSpreads:
     least: float
 
     def parts(self, floor: float, tight_share: float = TIGHT_SHARE) -> tuple[LinearPart, list[LinearPart]]:
-        """Return the linear part of all rows, and for each fold the one that has not seen it; see :func:`with_floor`.
+        """Return the linear part of all rows, and for each fold a part that has not seen it; see :func:`with_floor`.
 
-        The first has the principal axes of all rows, with the variances that held-out rows have along those of the rest. The
-        others have mean and axes of the other folds, with the variances that those have along the axes of the rest: a fold's
-        own rows have no part in any number.
+        The first has the principal axes of all rows, with the variances of each fold along the axes of its complement, averaged
+        over the folds. The part of a fold has the mean and axes of the other folds, and the variances averaged over the other
+        folds only.
         """
         numbers = torch.arange(len(self.spreads), device=self.spreads.device)
         counted = [numbers >= 0, *(numbers != number for number in numbers)]
@@ -143,14 +144,14 @@ class HeldOutSpreads:
 
 
 def held_out_spreads(folds: Sequence[Moments], n_features: int) -> HeldOutSpreads:
-    """Look at each fold along the principal axes of the others.
+    """Measure each fold along the principal axes of the others.
 
     Parameters
     ----------
     folds : sequence of Moments
-        Of two or more disjoint parts of the rows.
+        The moments of two or more disjoint parts of the rows.
     n_features : int
-        The number of features; more than the moments have, if those are in coordinates of the span of all rows.
+        The number of features, which exceeds that of the moments if they are in coordinates of the span of all rows.
     """
     total = sum_of_moments(folds)
     axes = principal_axes(total.covariance())[1]
@@ -170,9 +171,9 @@ def held_out_spreads(folds: Sequence[Moments], n_features: int) -> HeldOutSpread
 
 
 def with_floor(variances: Tensor, typical: float, floor: float, tight_share: float = TIGHT_SHARE) -> Tensor:
-    """Return the variances that a squared distance divides by: those with a floor, and to a small share those without.
+    """Return the variances used as divisors of a squared distance: mostly with a floor, to a small share without.
 
-    No direction is fully believed to be far tighter than the typical one. Precisions are averaged:
+    Variances far below the typical one are not taken at face value. Precisions are averaged:
     ``1 / v = (1 - tight_share) / (variance + floor * typical) + tight_share / variance``.
 
     Examples
@@ -185,7 +186,7 @@ def with_floor(variances: Tensor, typical: float, floor: float, tight_share: flo
 
 
 def without_floor(typical: float, floor: float) -> float:
-    """Return the variance of which :func:`with_floor` has made a typical one.
+    """Return the typical variance before :func:`with_floor`, from the one after it.
 
     Examples
     --------
@@ -198,9 +199,9 @@ def without_floor(typical: float, floor: float) -> float:
 
 
 def principal_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the variances (r,) in descending order and the axes (r, d) of all directions with more than rounding, or of one.
+    """Return the variances (r,), descending, and the axes (r, d), without those of rounding error; at least one.
 
-    Rows without a fold may be equal, although all of them are not.
+    One axis is kept even if all rows are equal, since the rest of a fold may be equal although the rows are not.
     """
     variances, axes = torch.linalg.eigh(covariance)
     variances, axes = variances.flip(0), axes.flip(1).T

@@ -1,12 +1,12 @@
-"""What a fit has learnt, as numbers: quadrics in working coordinates, their weights, and the linear part.
+"""The fitted model: quadrics in working coordinates, their weights, the linear part and the neighbours.
 
 The score of a point is a squared distance in units of the spread of held-out rows,
 
     S(x) = (x - mean)ᵀ C⁻¹ (x - mean) + Σₖ wₖ dₖ(x)² + w |x - neighbours|²,
 
-the first term from the linear part, the second from the quadrics, the third from the nearest rows of the fit, each where there
-is one. Where rows are normalised, an unusual norm counts, too. Without weights the score is the mean of the dₖ, as in the
-paper. Here d is the order-2 distance, or another on request.
+with a term for the linear part, one for the quadrics and one for the nearest rows of the fit; each is optional. If rows are
+normalised, an unusual norm adds to the score. Without weights the score is the mean of the dₖ, as in the paper. By default d is
+the order-2 distance.
 """
 
 from dataclasses import dataclass
@@ -33,39 +33,39 @@ MOST_SINGLE = 1e30  # of scaled rows, with room for what is multiplied by it in 
 
 
 def clamped(scores: Tensor) -> Tensor:
-    """Return finite scores: the first-order distance is infinite where a gradient vanishes, and weights may be large."""
+    """Return scores clamped to finite numbers: first-order distances are infinite at zero gradients, weights may be large."""
     return scores.nan_to_num(nan=MOST_SCORE).clamp(max=MOST_SCORE)
 
 
 def far(dtype: torch.dtype) -> Tensor:
-    """Return the deviations (1,) beyond which a point is seen as if it were nearer, so that squares do not overflow."""
+    """Return the number of deviations (1,) to which farther points are moved, so that squares do not overflow."""
     return torch.tensor([torch.finfo(dtype).max ** 0.4], dtype=dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A manifold, and how far points are from it.
+    """A fitted manifold, and scores of points by their distance from it.
 
     Parameters
     ----------
     coordinates : WorkingCoordinates
-        From (normalised) input to the coordinates of the quadrics.
+        The map from (normalised) input to the coordinates of the quadrics.
     quadrics : Quadrics, optional
-        m of them, in working coordinates.
+        The m quadrics, in working coordinates.
     quadric_weights : Tensor of shape (m,), optional
-        Of the squared distances; None for the mean of the distances.
+        The weights of the squared distances; None for the mean of the distances.
     linear_part : LinearPart, optional
         In (normalised) input coordinates.
     norms : Norms, optional
-        Of rows before they are normalised.
+        The usual norms of rows before normalisation.
     neighbors : Neighbors, optional
-        Rows of the fit that were kept.
+        The kept rows of the fit.
     scales : Tensor of shape (d,), optional
-        What features are divided by before anything else.
+        The divisors of the features, applied first.
     distance : {"second_order", "first_order", "algebraic"}
-        What d is.
+        The distance d.
     normalize : bool
-        Whether points are divided by their norms then.
+        Whether points are then divided by their norms.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Model:
     normalize: bool = False
 
     def score(self, points: Tensor) -> Tensor:
-        """Return the outlier scores (n,) of points (n, d): float64, computed in the type and on the device of the points."""
+        """Return the outlier scores (n,) of points (n, d) in float64, computed in the type and on the device of the points."""
         score = points.new_zeros(len(points), dtype=torch.float64)
         if self.norms is not None:
             score += self.norms.scores(self._scaled(points))
@@ -102,17 +102,17 @@ class Model:
         return clamped(score)
 
     def quadric_distances(self, points: Tensor) -> Tensor:
-        """Return the distance (n, m) of points (n, d) to each quadric, in working coordinates."""
+        """Return the distances (n, m) of points (n, d) to each quadric, in working coordinates."""
         if self.quadrics is None:
             return points.new_zeros(len(points), 0)
         return self._distances(self.prepared(points))
 
     def contributions(self, points: Tensor) -> Tensor:
-        """Return what each feature adds to the score (n, d); the entries are not negative, and rows sum to the score.
+        """Return what each feature adds to the score, (n, d): nonnegative entries whose rows sum to the score.
 
-        The way from a point to a quadric goes along the gradient, so a feature has the share ``(∂ᵢ f)² / ‖∇f‖²`` in what the
-        quadric adds. In the linear part it has the square of its standardised entry, and so it has on the ways to the
-        neighbours; see :meth:`LinearPart.contributions` and :meth:`Neighbors.contributions`.
+        The gradient points from a point to a quadric, so feature i gets the share ``(∂ᵢ f)² / ‖∇f‖²`` of what the quadric adds.
+        Of the linear part and of the neighbours a feature gets its squared standardised difference; see
+        :meth:`LinearPart.contributions` and :meth:`Neighbors.contributions`.
         """
         total = points.new_zeros(points.shape, dtype=torch.float64)
         scores = self.score(points)
@@ -147,9 +147,10 @@ class Model:
     def project(self, points: Tensor) -> Tensor:
         """Return the nearest point of the manifold (n, d) for each of the points (n, d), in float64.
 
-        Nearest in working coordinates. Without weights it is a point of the intersection of the quadrics. With weights, where
-        there are more quadrics than can meet, it minimises the squared way to it plus the quadrics' part of the score. With a
-        linear part the manifold is in the subspace of the working coordinates, and what leaves that is dropped.
+        Nearest is meant in working coordinates. Without weights the result lies on the intersection of the quadrics. With
+        weights there may be more quadrics than can intersect; the result then minimises the squared distance to the point plus
+        the quadrics' part of the score. With a linear part the manifold lies in the subspace of the working coordinates, and
+        the component orthogonal to it is dropped.
         """
         points = self.prepared(points.double())
         back = torch.linalg.pinv(self.coordinates.matrix.to(points)).T  # (k, d)
@@ -163,15 +164,15 @@ class Model:
         return projected if self.scales is None else scaled(projected, 1 / self.scales.to(projected))
 
     def on_cpu(self) -> "Model":
-        """Return the same with all numbers on the CPU and in memory of their own, so that files hold them and no more."""
+        """Return a copy with all numbers on the CPU, in memory of their own, so that files hold nothing else."""
         copied: Model = on_device(self, torch.device("cpu"), copy=True)
         return copied
 
     def prepared(self, points: Tensor) -> Tensor:
-        """Return the points (n, d), divided by the scales of the features and by their norms if this model does so, in reach.
+        """Return prepared points (n, d): scaled and normalised if the model says so, and moved into reach.
 
-        What is farther from the mean than so many deviations that arithmetic would overflow is put at that distance: every
-        method sees the same points.
+        Points so far from the mean that squares would overflow are moved to the largest safe distance, in their direction.
+        Every method uses these points.
         """
         points = self._scaled(points)
         points = normalized(points) if self.normalize else points
@@ -180,7 +181,7 @@ class Model:
 
     @cached_property
     def least_deviation(self) -> float:
-        """The smallest number that anything in this model divides coordinates by."""
+        """The smallest number by which any part of the model divides coordinates."""
         maps = [self.coordinates] + ([] if self.neighbors is None else [self.neighbors.coordinates])
         found = [1 / float(one.lengths().max()) for one in maps]
         if (part := self.linear_part) is not None:

@@ -1,8 +1,8 @@
-"""The fitted score as a torch module, and from there as an ONNX graph.
+"""The fitted score as a torch module and as an ONNX graph.
 
-The score is that of :class:`pyod_quadric.model.Model`, in operations that torch can trace: nothing is checked, and no loop
-depends on the number of rows. Numbers are kept and computed in float64 whatever the type of the rows: the polynomial of a point
-near a quadric is a small difference of large terms, which in float32 depends on the order of summation.
+The score is that of :class:`pyod_quadric.model.Model`, in operations that torch can trace: rows are not validated, and no loop
+depends on their number. Buffers and computations are in float64, whatever the type of the rows: near a quadric the polynomial
+is a small difference of large terms, which in float32 depends on the order of summation.
 """
 
 from importlib.util import find_spec
@@ -23,16 +23,16 @@ INPUT_NAME, OUTPUT_NAMES = "rows", ("scores", "p_values")
 
 
 class ScoreModule(nn.Module):
-    """Outlier scores (n,) of raw rows (n, d), differentiable, with everything that was learnt as buffers; p-values on request.
+    """Differentiable outlier scores (n,) of raw rows (n, d), and p-values on request. The fitted numbers are buffers.
 
-    Rows may have any floating-point type. Computations, and scores, are in that of the buffers: float64, until ``to(dtype)``
-    or ``float()`` changes it. Rows are not checked: NaN gives the largest score, not an error.
+    Rows may have any floating-point type. Computations and scores have the type of the buffers: float64, unless ``to(dtype)``
+    or ``float()`` changes it. Rows are not validated: NaN gives the largest score, not an error.
 
     Parameters
     ----------
     model : Model
     calibration : Calibration, optional
-        With it, the module gives a pair of scores (n,) and p-values (n,).
+        If given, the module returns a pair: scores (n,) and p-values (n,).
 
     Examples
     --------
@@ -181,7 +181,7 @@ def _bounded(numbers: Tensor, bound: float) -> Tensor:
 
 
 def exported(module: ScoreModule, dtype: torch.dtype = torch.float32) -> torch.export.ExportedProgram:
-    """Return the graph of a module for any number of rows of a type."""
+    """Return the exported graph of a module, for any number of rows of a type."""
     device = next((buffer.device for buffer in module.buffers()), None)
     rows = torch.zeros(2, module.n_features, dtype=dtype, device=device)
     n_rows = torch.export.Dim("n", max=2**62)  # torch 2.6 asks for a bound
@@ -189,7 +189,7 @@ def exported(module: ScoreModule, dtype: torch.dtype = torch.float32) -> torch.e
 
 
 def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype = torch.float32) -> bytes:
-    """Return the content of an ONNX file: a graph from ``rows`` (n, d) of a type to what a module gives, for any n.
+    """Return the bytes of an ONNX file: a graph from ``rows`` (n, d) to the outputs of a module, for any n.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def onnx_bytes(module: ScoreModule, metadata: dict[str, str], dtype: torch.dtype
     metadata : dict of str
         Further properties of the file.
     dtype : torch.dtype
-        Of the rows.
+        The type of the rows.
     """
     if find_spec("onnxscript") is None or find_spec("onnx") is None:
         raise ImportError("ONNX graphs are written with onnx and onnxscript: pip install 'pyod-quadric[onnx]'")

@@ -1,7 +1,7 @@
-"""Means and covariances that can be added, taken away again, and weighted.
+"""Weighted means and covariances that can be added and subtracted.
 
-The moments of all rows are the sum of those of its blocks, so they come from one pass; and those of all rows but one fold are
-the total minus the fold, so cross-validation costs no further pass.
+The moments of all rows are the sum over blocks, so one pass computes them. The moments of all rows but one fold are the total
+minus the fold, so cross-validation costs no further pass.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +15,9 @@ from pyod_quadric.parallel.ranks import gathered, n_ranks
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Weight, mean and scatter of some rows, in float64.
+    """Weight, mean and scatter of rows, in float64.
 
-    Two are merged by the update of Chan, Golub and LeVeque (1983), which does not lose a small covariance beside a large mean.
+    Addition uses the update of Chan, Golub and LeVeque (1983), which keeps a small covariance accurate despite a large mean.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Tensor, weights: Tensor | None = None) -> "Moments":
-        """Return the moments of rows (n, d), with weights (n,) if they are given."""
+        """Return the moments of rows (n, d), with optional weights (n,)."""
         rows = rows.to(torch.float64)
         if weights is None:
             mean = rows.mean(dim=0)
@@ -59,7 +59,7 @@ class Moments:
 
     @classmethod
     def none(cls, like: Tensor) -> "Moments":
-        """Return the moments of no rows, with the features and on the device of these."""
+        """Return the moments of no rows, with the number of features and the device of these rows."""
         d = like.shape[1]
         zeros = torch.zeros(d + 1, d, dtype=torch.float64, device=like.device)
         return cls(0.0, zeros[0], zeros[1:])
@@ -73,7 +73,7 @@ class Moments:
         return Moments(weight, self.mean + shift * (other.weight / weight), self.scatter + other.scatter + between)
 
     def __sub__(self, part: "Moments") -> "Moments":
-        """Take away a part, of less weight, that was added before."""
+        """Subtract a part of smaller weight that was added before."""
         weight = self.weight - part.weight
         mean = self.mean + (self.mean - part.mean) * (part.weight / weight)
         shift = part.mean - mean
@@ -97,12 +97,12 @@ class Moments:
 def in_folds(
     blocks: Iterable[tuple[slice, Tensor]], folds: Tensor, n_folds: int
 ) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-    """Go through blocks of rows fold by fold; gives the fold, the place of the block, which of its rows are chosen, and those.
+    """Split blocks of rows by fold; yield the fold, the slice of the block, the mask of its chosen rows, and these rows.
 
     Parameters
     ----------
     blocks : iterable of (slice, Tensor of shape (?, d))
-        Where some rows stand, and the rows.
+        Blocks of rows, with their slices.
     folds : Tensor of shape (n,)
         Which fold each row is in.
     n_folds : int
@@ -116,14 +116,14 @@ def in_folds(
 def moments_of_folds(
     blocks: Iterable[tuple[slice, Tensor]], none: Moments, folds: Tensor, n_folds: int, weights: Tensor | None = None
 ) -> list[Moments]:
-    """Return the moments of each fold of the rows, from one pass, which all processes share.
+    """Return the moments of each fold, in one pass that all processes share.
 
     Parameters
     ----------
     blocks : iterable of (slice, Tensor of shape (?, d))
-        Where some rows stand, and the rows; in each process its share of all rows.
+        Blocks of rows, with their slices; in each process its share of all rows.
     none : Moments
-        Those of no rows.
+        The moments of no rows.
     folds : Tensor of shape (n,)
         Which fold each row is in.
     n_folds : int
@@ -146,7 +146,7 @@ def _over_ranks(moments: Moments) -> Moments:
 
 
 def sum_of_moments(parts: Iterable[Moments]) -> Moments:
-    """Return the moments of all parts together."""
+    """Return the sum of the moments of all parts."""
     parts = iter(parts)
     total = next(parts, None)
     if total is None:
@@ -159,7 +159,7 @@ def sum_of_moments(parts: Iterable[Moments]) -> Moments:
 def negligible_variance(variances: Tensor, mean: Tensor, eps: float) -> float:
     """Return the variance below which a principal direction is rounding error.
 
-    That of the decomposition in float64, or that of the rows, which were rounded to ``eps`` of their size when they were made.
+    The error comes from the decomposition in float64, or from the rows, which are rounded to a relative error of ``eps``.
     """
     decomposition = len(variances) * torch.finfo(torch.float64).eps * variances.max()
     rows = eps**2 * (mean.square().max() + variances.max())

@@ -1,7 +1,7 @@
-"""The neighbours of a point among rows of the fit: what clusters and topics are, which no shape of the whole cloud knows.
+"""The neighbours of a point among rows of the fit. They describe clusters and topics, which have no common shape.
 
-Geometrically it is a union of small balls in coordinates of unit spread, beside the intersection of quadrics: the mean squared
-distance to the nearest few of the rows that were kept. With a weight it is in the unit of the linear part.
+The score is the mean squared distance to the nearest few of the kept rows, in coordinates of unit variance, times a weight that
+brings it to the unit of the linear part.
 """
 
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ FEW_ROWS, SEARCHED_AXES, N_CANDIDATES = 2000, 128, 8
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """Rows of a fit in coordinates of unit spread, and how much distances to them weigh.
+    """Kept rows of a fit in coordinates of unit variance, and the weight of distances to them.
 
     Parameters
     ----------
     coordinates : WorkingCoordinates
-        From (prepared) input to r coordinates, in descending order of variance; the rows of its matrix are orthogonal.
+        The map from (prepared) input to r coordinates, in descending order of variance. The rows of its matrix are orthogonal.
     prototypes : Tensor of shape (p, r)
-        The rows that were kept, in these coordinates.
+        The kept rows, in these coordinates.
     weight : float
-        Of the mean squared distance in the score.
+        The weight of the mean squared distance in the score.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Neighbors:
         return scores
 
     def contributions(self, points: Tensor) -> Tensor:
-        """Return what each feature adds to the scores (n, d): squared entries of the ways, in the units of the coordinates."""
+        """Return what each feature adds to the scores (n, d): its squared differences, in the units of the coordinates."""
         axes = (self.coordinates.matrix.double() / self.coordinates.lengths()[:, None]).to(points)
         contributions: Tensor = self.weight * (self._away(points) @ axes).square().mean(dim=1).double()
         return contributions
@@ -70,15 +70,15 @@ class Neighbors:
 
 
 def half_squares(rows: Tensor) -> Tensor:
-    """Return halves of the squared norms of rows (p, r), along the axes that are searched and along all: (2, p)."""
+    """Return half the squared norms (2, p) of rows (p, r): along the searched axes, and along all."""
     return torch.stack([rows[:, :SEARCHED_AXES].square().sum(dim=1), rows.square().sum(dim=1)]) / 2
 
 
 def nearest_rows(points: Tensor, rows: Tensor, halves: Tensor) -> Tensor:
-    """Return which rows (p, r) are nearest to points (n, r), with the :func:`half_squares` of the rows: (n, k).
+    """Return the indices (n, k) of the rows (p, r) nearest to points (n, r), given the :func:`half_squares` of the rows.
 
-    The squared distances that are compared lack the squared norms of the points, and are products, which may cancel; what is
-    nearest is seen well enough, and its distance is better computed from the difference.
+    The compared numbers are squared distances up to the squared norms of the points, computed by products. Cancellation makes
+    them inexact, but good enough to find the nearest rows. Compute distances from differences.
     """
     count = min(N_NEIGHBORS, len(rows))
     if rows.shape[1] <= SEARCHED_AXES or len(rows) <= FEW_ROWS:

@@ -1,8 +1,8 @@
-"""Norms of rows, where the rows themselves are normalised.
+"""The norms of rows, if rows are normalised.
 
-Normalised rows are directions. Whether a norm is usual is a question of its own: networks make short embeddings of what they
-do not know, and a fault may make very long ones. One number among hundreds of directions would not be heard, and the norms of
-usual rows should not be heard either. So norms count beyond two deviations of their logarithm, in the unit of the other parts.
+Normalised rows are directions, so their norms are scored separately: networks give short embeddings to inputs they do not know,
+and a fault may give very long ones. As one more feature among hundreds, the norm would hardly count. Norms of usual rows should
+add nothing. So a norm counts beyond two deviations of its logarithm, in the unit of the other parts.
 """
 
 import math
@@ -27,7 +27,7 @@ SHARE = 0.25
 
 
 def robust_deviation(numbers: Tensor) -> tuple[float, float]:
-    """Return the median of numbers (n,), and a standard deviation from the median distance to it.
+    """Return the median of numbers (n,), and a robust standard deviation: the scaled median distance from it.
 
     Examples
     --------
@@ -41,13 +41,13 @@ def robust_deviation(numbers: Tensor) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Norms:
-    """Median and spread of the logarithms of norms, and how much an unusual one weighs.
+    """Median and spread of the logarithms of norms, and the weight of an unusual one.
 
     Parameters
     ----------
     median, spread : float
     weight : float
-        Of the squared number of deviations beyond two.
+        The weight of the squared number of deviations beyond two.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Norms:
 
     @classmethod
     def of(cls, norms: Tensor, scores: Tensor) -> Self:
-        """Learn from the norms (n,) of rows and the other parts of their scores (n,), by medians."""
+        """Learn by medians from the norms (n,) of rows and the other parts of their scores (n,)."""
         median, deviation = robust_deviation(norms.double().clamp(min=SHORTEST).log())
         spread = max(deviation if math.isfinite(deviation) else 0.0, LEAST_SPREAD)
         return cls(median, spread, max(1.0, SHARE * robust_deviation(scores)[1]))
@@ -72,7 +72,7 @@ class Norms:
         return self.scores_of(row_norms(points))
 
     def scores_of(self, norms: Tensor) -> Tensor:
-        """Return the same of norms (n,)."""
+        """Return what norms (n,) add to the scores (n,), in float64."""
         deviations = (norms.clamp(min=SHORTEST).log() - self.median).clamp(min=-EMPTY).abs() / self.spread
         return self.weight * (deviations - USUAL).clamp(min=0).square()
 

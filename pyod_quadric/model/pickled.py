@@ -1,7 +1,7 @@
 """Attributes of detectors in plain types, for pickle, joblib and skops.
 
-Arrays of NumPy stand in place of tensors, and dictionaries in place of the classes of this package. So a pickle can be read
-where there is no such device, and skops, which asks for each class whether it is trusted, asks for the detector alone.
+NumPy arrays replace tensors, and dictionaries replace the classes of this package. So a pickle loads without the device it was
+made on, and skops, which asks whether each class is trusted, asks only for the detector.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ MODEL_OPTIONAL = [name.removeprefix("model.") for name in OPTIONAL if name.start
 
 
 def to_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a detector, those of this package's classes as dictionaries of arrays, numbers and texts."""
+    """Return the attributes of a detector, with objects of this package as dictionaries of arrays, numbers and texts."""
     plain = dict(attributes)
     if isinstance(plain.get(MODEL), Model):
         plain[MODEL] = _arrays(plain[MODEL], MODEL_LAYOUT)
@@ -42,7 +42,7 @@ def to_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`to_plain` was given, or raise a ValueError if the numbers are none that a fit gives."""
+    """Return what :func:`to_plain` was given, or raise a ValueError for numbers that no fit can give."""
     attributes = dict(plain)
     if isinstance(attributes.get(MODEL), dict):
         attributes[MODEL] = put_together(Model, check_values(_tensors(attributes[MODEL]), MODEL_LAYOUT, MODEL_OPTIONAL))

@@ -1,8 +1,8 @@
-"""Fitted detectors as files, which hold numbers and names and no code.
+"""Fitted detectors as files of numbers and names, without code.
 
-What a fit leaves behind is a :class:`FittedState`, and :data:`LAYOUT` declares what each of its values may be. The file follows
-from that table: tensors of these names, and a JSON document with the parameters and everything else. Files are untrusted input:
-names, types, shapes and ranges of values are all checked before use.
+The result of a fit is a :class:`FittedState`, and :data:`LAYOUT` declares the type, shape and range of each of its values. The
+file follows this table: tensors by name, and a JSON document with the parameters and everything else. Files are untrusted
+input: names, types, shapes and ranges of values are validated before use.
 """
 
 import math
@@ -42,24 +42,24 @@ MOST_TEXT, MOST_TEXTS = 10_000, 2**20
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FittedState:
-    """Everything that a fit has given a detector.
+    """The fitted state of a detector.
 
     Parameters
     ----------
     model : Model
     decision_scores, labels, row_weights : ndarray of shape (n,)
-        Of the training rows.
+        The values of the training rows.
     groups : ndarray of shape (n,), optional
         The keys of their groups.
     threshold, mean_score, std_score : float
     history : dict of lists
-        One entry an epoch, NaN for what was not measured.
+        One entry for each epoch; NaN if not measured.
     versions : dict of str
     feature_names : list of str, optional
     list_column : str, optional
         The column of lists that held the rows.
     stream : Reservoir, optional
-        The sample of a stream, so that it can go on.
+        The sample of a stream, from which it can resume.
     """
 
     model: Model
@@ -78,22 +78,22 @@ class FittedState:
 
 
 class Texts:
-    """Lists of texts, or dictionaries of them."""
+    """Values that are lists or dictionaries of texts."""
 
     def __init__(self, kind: type) -> None:
         self._kind = kind
 
     def accepts(self, value: Any) -> bool:
-        """Return whether these are texts, of which other files can be made, too."""
+        """Return whether the value consists of texts that can be saved again."""
         texts = [*value, *value.values()] if isinstance(value, dict) else value
         return isinstance(value, self._kind) and len(texts) <= MOST_TEXTS and all(map(_is_text, texts))
 
     def plain(self, value: Any) -> Any:
-        """Return them as they are."""
+        """Return the value unchanged."""
         return value
 
     def parse(self, text: str) -> Any:
-        """Refuse: they cannot be typed."""
+        """Raise an error, since such values cannot be typed on the command line."""
         raise ValueError(text)
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ AS_NUMPY = ("decision_scores", "row_weights", "groups", "stream.rows", "stream.g
 
 
 def to_bytes(state: FittedState, parameters: Mapping[str, Any]) -> bytes:
-    """Return the content of a file with a fitted state and the parameters of its detector."""
+    """Return the bytes of a file with a fitted state and the parameters of its detector."""
     init = parameters.get("init")
     values = taken_apart(state, {name: kind for name, kind in LAYOUT.items() if not name.startswith("init.")})
     if isinstance(init, Quadrics):
@@ -180,7 +180,7 @@ def to_bytes(state: FittedState, parameters: Mapping[str, Any]) -> bytes:
 
 
 def from_content(content: Content) -> tuple[FittedState, dict[str, Any]]:
-    """Return the fitted state and the parameters in a file, or raise a ValueError if there is anything wrong with them."""
+    """Return the fitted state and the parameters from a file, or raise a ValueError if anything in it is invalid."""
     document, tensors = content
     parameters, plain = (document.get(name) for name in ("parameters", "values"))
     if not isinstance(parameters, dict) or not isinstance(plain, dict):
