@@ -1,28 +1,28 @@
 """Outlier detection by intersections of quadrics, for PyOD.
 
-The data manifold is learnt as an intersection of quadrics, the zero sets of ``f(x) = xᵀ A x + b·x + c``, and a point is the
-more abnormal the farther it is from them (Pavutnitskiy et al., AISTATS 2022).
+The detector learns the data manifold as an intersection of quadrics, the zero sets of ``f(x) = xᵀ A x + b·x + c``, and scores a
+point by its distance to them (Pavutnitskiy et al., AISTATS 2022).
 
 The rooms, from the ground up; each imports only from those above it:
 
 ``allowed``, ``parameters``
-    what can be asked for: every parameter of the detector and of training, declared once
+    every parameter of the detector and of training, declared once
 ``progress``
-    where a long computation is, and where its time went
+    progress bars and timings of long computations
 ``geometry``
-    what a quadric is: packing, values and gradients, distances, projection, zero sets
+    quadrics as tensors: packing, values and gradients, distances, projection, zero sets
 ``parallel``
-    where computations run: processes, threads, devices
+    processes, threads and devices
 ``storage``
-    bytes that are whole or not there: files, their container, checkpoints
+    atomic files, their container, checkpoints
 ``data``
-    rows from anywhere: arrays, tensors, files, folders, loaders, streams
+    rows from any source: arrays, tensors, files, folders, loaders, streams
 ``model``
-    what a fit has learnt, and its parts: coordinates, linear part, closed forms, score, files
+    the fitted model and its parts: coordinates, linear part, closed forms, score, files
 ``training``
     descent under an orthonormality constraint, by penalty or on the Stiefel manifold
 ``fitting``
-    from rows to a model: folds, evidence, row weights
+    the fit, from rows to a model: folds, evidence, row weights
 ``similarity``
     robust similarity and identification rate, the paper's second half
 ``plotting``
@@ -32,11 +32,11 @@ The rooms, from the ground up; each imports only from those above it:
 ``detector``
     :class:`QuadricDetector`, PyOD's interface
 ``report``
-    a page about rows, to look at
+    an HTML report about rows
 ``cluster``
     scores on many workers, each of which reads the model once
 ``adengine``
-    what PyOD's ADEngine has to know
+    registration in PyOD's ADEngine
 ``cli``
     the command ``pyod-quadric``
 

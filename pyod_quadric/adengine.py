@@ -1,7 +1,7 @@
-"""What ADEngine, the part of PyOD that chooses detectors by itself, has to know about :class:`QuadricDetector`.
+"""Registration of :class:`QuadricDetector` in ADEngine, the part of PyOD that chooses detectors.
 
-ADEngine reads detectors and rules from a knowledge base that each engine has for itself. There is no way for a package to be
-found, so that an engine has to be told: :func:`register`. The engine is all that is changed; others stay as they are.
+Each ADEngine has its own knowledge base of detectors and rules, and ADEngine has no plugin discovery. So the detector has to be
+registered in each engine, by :func:`register`. Other engines do not change.
 """
 
 from copy import deepcopy
@@ -85,7 +85,7 @@ RULES: list[dict[str, Any]] = [
 
 
 def register(engine: Any) -> Any:
-    """Register :class:`QuadricDetector` in an ADEngine of PyOD, which then plans it for embeddings and for many features.
+    """Register :class:`QuadricDetector` in an ADEngine of PyOD, which then recommends it for embeddings and many features.
 
     Only this engine is changed. A second call changes nothing.
 

@@ -1,4 +1,4 @@
-"""Kinds of values that a parameter may have: what is accepted, how it is called, and how it is typed on a command line."""
+"""Kinds of values of a parameter: validation, description, and parsing on the command line."""
 
 import math
 import os

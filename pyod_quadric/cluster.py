@@ -1,7 +1,7 @@
-"""Scores of blocks of rows on many workers, without the model in what is sent to them.
+"""Scores of blocks of rows on many workers, without sending the model.
 
-What travels with a block is a :class:`BatchScorer`: a path and a checksum. A worker reads the file, which all must see, when
-its first block comes, and keeps the model for the next ones.
+A :class:`BatchScorer`, a path and a checksum, is sent with each block. A worker reads the file when its first block arrives,
+and keeps the model for the next blocks. All workers must see the file.
 """
 
 import hashlib
@@ -33,18 +33,18 @@ class BatchScorer:
     Parameters
     ----------
     path : str
-        A model file, at the same place for all workers.
+        A model file, at the same path for all workers.
     checksum : str
-        Of the file; a worker that finds another one raises a ValueError.
+        The checksum of the file. A worker that finds another one raises a ValueError.
     """
 
     path: str
     checksum: str
 
     def __call__(self, rows: ArrayLike) -> Any:
-        """Return the outlier scores (n,) of rows (n, d): an array, or of pandas a Series with its index.
+        """Return the outlier scores (n,) of rows (n, d): an array, or for pandas a Series with the same index.
 
-        Of pandas it may be a DataFrame, or a Series whose entries are rows, as columns of lists come from Spark.
+        pandas input may be a DataFrame, or a Series whose entries are rows, such as a column of lists from Spark.
         """
         pandas = sys.modules.get("pandas")  # whoever has a DataFrame has imported it
         if pandas is None or not isinstance(rows, pandas.DataFrame | pandas.Series):
@@ -111,7 +111,7 @@ def score_dask(rows: "dask.array.Array", path: str | PathLike[str]) -> "dask.arr
     Parameters
     ----------
     rows : dask.array.Array of shape (n, d)
-        Blocks that hold some of the features only are merged first.
+        Blocks that hold only some of the features are merged first.
     path : path
         As for :func:`batch_scorer`.
 

@@ -1,4 +1,4 @@
-"""The detector: PyOD's interface to what is learnt elsewhere."""
+"""The detector: PyOD's interface to the fit and the model."""
 
 import copy
 import json
@@ -97,8 +97,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     contamination : float in (0, 0.5], "auto" or thresholder, default=0.1
         The share of outliers in the training rows. It decides ``threshold_`` and ``labels_``, not the scores. An object of
         pythresh may decide instead. "auto" puts the threshold three robust standard deviations above the median of the
-        logarithms of the held-out scores. It flags what is far out and does not estimate how many outliers there are: among
-        rows without outliers it flagged 3 % on average over 36 data sets (0 to 17 %). See
+        logarithms of the held-out scores. It flags rows that are far out, and does not estimate the share of outliers: of rows
+        without outliers it flagged 3 % on average over 36 data sets (0 to 17 %). See
         :func:`pyod_quadric.model.calibration.far_out`.
     n_quadrics : int or "auto", default="auto"
         The number of quadrics. "auto" tries all orthonormal ones of the closed form, at most 400, and keeps those with
@@ -126,11 +126,10 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         of scoring grow with it. The model and its files hold these rows, in principal coordinates; "linear+quadrics" keeps
         none. Outliers among the rows, as ``robust`` sees them, are not kept.
     n_folds : int, "auto" or None, default="auto"
-        The number of folds that hold out training rows. More folds make decisions about new rows more exact where rows are
-        few, and take longer; training is repeated for each. "auto" is 20,000 divided by the number of rows, or of groups, but
-        at least 5 (3 if quadrics are trained) and at most 10. None trains once and scores training rows in-sample, so that
-        thresholds and p-values are too low, the more so the fewer rows there are. Only ``score_function="mean_distance"``
-        allows it.
+        The number of folds that hold out training rows. More folds make decisions about new rows more exact where rows are few,
+        and take longer; training is repeated for each. "auto" is 20,000 divided by the number of rows, or of groups, but at
+        least 5 (3 if quadrics are trained) and at most 10. None trains once and scores training rows in-sample, so thresholds
+        and p-values are too low, especially with few rows. Only ``score_function="mean_distance"`` allows it.
     robust : bool, default=True
         Whether rows that are far from the others count less. A first fit scores held-out rows to find them.
     distance : {"second_order", "first_order", "algebraic"}, default="second_order"
@@ -197,7 +196,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
     quadric_weights_ : ndarray of shape (m,) or None
         The weights of the squared distances in the score; None if the score is the mean of the distances.
     row_weights_ : ndarray of shape (n,)
-        How much each training row counted, from 0 to 1.
+        The weights of the training rows in the fit, from 0 to 1.
     history_ : dict of lists
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch of training.
     timings_ : dict of str
@@ -319,7 +318,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         return cls(**(chosen | changes))
 
     def fit(self, X: ArrayLike, y: object = None, *, groups: ArrayLike | None = None) -> Self:
-        """Learn from rows what is normal. A fit that fails leaves an earlier one as it was.
+        """Fit the detector to rows. A fit that fails leaves an earlier one unchanged.
 
         Parameters
         ----------
@@ -335,7 +334,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> people = np.repeat(np.arange(100), 5)
-        >>> rows = rng.normal(size=(100, 8))[people] + 0.1 * rng.normal(size=(500, 8))
+        >>> faces = rng.normal(size=(100, 8))
+        >>> rows = faces[people] + 0.1 * rng.normal(size=(500, 8))
         >>> others = rng.normal(size=(1000, 8))
         >>> detector = QuadricDetector(contamination=0.05).fit(rows, groups=people)
         >>> bool(detector.predict(others).mean() < 0.1)
@@ -568,6 +568,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
         The squared entries of a quadric's gradient, which points to the quadric, split what the quadric adds. The squared
         standardised deviations ``C^(-1/2) (x - mean)`` split the linear part.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rows = np.random.default_rng(0).normal(size=(500, 4))
+        >>> detector = QuadricDetector().fit(rows)
+        >>> int(detector.explain([[0.1, 0.2, 9.0, 0.1]])[0].argmax())
+        2
         """
         rows = self._checked(X)
         return self._in_blocks(self.model_.contributions, rows)
@@ -576,6 +584,14 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         """Return the nearest point of the learnt manifold for each row, shape (n, d): the row without its noise.
 
         Rows are normalised first, if the detector normalises. See :meth:`pyod_quadric.model.Model.project`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> angle = np.linspace(0, 6, 200)
+        >>> circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        >>> QuadricDetector().fit(circle).project([[1.5, 2.0]]).round(1)
+        array([[0.6, 0.8]])
         """
         rows = self._checked(X)
         return self._in_blocks(self.model_.project, rows)

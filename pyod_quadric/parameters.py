@@ -1,7 +1,7 @@
-"""Everything that can be asked for: the parameters of the detector and of training, each declared once.
+"""The parameters of the detector and of training, each declared once.
 
-A declaration is a default, a few words, and the values that are allowed. Checks, error messages and the options of the command
-line follow from it. Nothing heavy is imported here, so that the command line knows its options before torch is loaded.
+A declaration has a default, a short description, and the allowed values. Checks, error messages and command-line options follow
+from it. Nothing heavy is imported here, so that the command line knows its options before torch is loaded.
 """
 
 import math
@@ -71,7 +71,7 @@ class _Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(_Declared):
-    """How to train.
+    """Options of training.
 
     Parameters
     ----------
@@ -248,10 +248,10 @@ class Parameters(_Declared):
             return cls(**values)
 
     def training(self, seed: int = 0) -> TrainingOptions | None:
-        """Return how to train, or None if nobody has asked for training.
+        """Return the options of training, or None if no parameter asks for training.
 
-        Whoever names a constraint, an optimiser, a learning rate, a batch size, any of the ``training_options`` or a random
-        start asks for training; ``epoch_num=0`` then is a contradiction, and raises.
+        A constraint, an optimiser, a learning rate, a batch size, any of the ``training_options`` or a random start asks for
+        training. Together with ``epoch_num=0`` it raises a ValueError.
         """
         flat = {name: getattr(self, name) for name in ("constraint", "lr", "batch_size", "optimizer_name")}
         given = {name: value for name, value in flat.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Pictures, each drawn on the given matplotlib Axes, or on a new one, which is returned."""
+"""Plots. Each is drawn on the given matplotlib Axes, or on new ones, and returns them."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, cycle
@@ -47,7 +47,7 @@ def plot_contributions(
     path: str | PathLike[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what each feature adds to the score of one row, beside quantiles of what it adds to other rows.
+    """Draw what each feature adds to the score of one row, with quantiles of what it adds to other rows.
 
     Parameters
     ----------
@@ -64,6 +64,14 @@ def plot_contributions(
     path : path, optional
         Where to save the picture. A saved picture is not shown.
     ax : matplotlib Axes, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> others = np.random.default_rng(0).random(size=(50, 3))
+    >>> ax = plot_contributions(np.array([0.2, 5.0, 0.4]), others, title="Row 7")
+    >>> ax.get_title()
+    'Row 7'
     """
     shown = np.arange(len(contributions)) if columns is None else np.asarray(columns)
     if feature_names is not None and len(feature_names) != len(shown):
@@ -102,6 +110,15 @@ def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
     spectrum : Spectrum
         See :func:`pyod_quadric.principal_spectrum`.
     ax : matplotlib Axes, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyod_quadric import principal_spectrum
+    >>> rows = np.random.default_rng(0).normal(size=(100, 5)) * [3, 2, 1, 0.1, 0.1]
+    >>> ax = plot_spectrum(principal_spectrum(rows))
+    >>> ax.get_xlabel()
+    'principal axis n'
     """
     if ax is None:
         _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")

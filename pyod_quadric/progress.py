@@ -1,12 +1,12 @@
-"""Where a long computation is, and where its time went.
+"""Progress and timings of long computations.
 
-A fit is a few stages, one after the other. What computes says which stage it is in, and counts the parts of what has several.
-It needs nothing handed down for that, and tells nobody unless a report is open around it, in the same context (see
-:mod:`contextvars`, so threads do not see each other's). A report adds up the seconds of each stage. If it is shown, there is a
-line for the current stage, with a bar and the time that is left where the number of parts is known, and no claim elsewhere.
+A fit is a sequence of stages. Computations announce their stage and count their parts, without an argument for it.
+Announcements have no effect unless a report is open in the same context (see :mod:`contextvars`; threads do not share reports).
+A report adds up the seconds of each stage. If it is shown, it prints a line for the current stage, with a bar and the remaining
+time if the number of parts is known.
 
-tqdm is imported when the first line is shown. Its lock of processes and its thread, which would settle how multiprocessing
-starts processes, are not used.
+tqdm is imported when the first line is shown. Its process lock and its monitor thread are not used, since they would fix the
+start method of multiprocessing.
 """
 
 import threading
@@ -24,7 +24,7 @@ UNCOUNTED = "{desc} [{elapsed}]"
 
 
 class Count:
-    """How many parts are done, of a number that is known or not; shown on a line if there is one.
+    """The number of parts done, of a known or unknown total; shown on a line if there is one.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Count:
         self.n_done = 0
 
     def advance(self, n: int = 1) -> None:
-        """Say that further parts are done."""
+        """Count further parts as done."""
         self.n_done += n
         if self._line is not None:
             self._line.update(n)
@@ -122,12 +122,12 @@ _current: ContextVar[_Report | None] = ContextVar("report", default=None)
 
 @contextmanager
 def reported(shown: bool = False) -> Iterator[dict[str, float]]:
-    """Open a report, and give the seconds of the stages, which come in as they end.
+    """Open a report; yield a dictionary of the seconds of each stage, filled as stages end.
 
     Parameters
     ----------
     shown : bool, default=False
-        Whether to show where the computation is, on the standard error or in the notebook.
+        Whether to show progress, on the standard error or in the notebook.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def is_reported() -> bool:
 
 
 def clear() -> None:
-    """Clear the line, if there is one, before something else is printed; it comes back with the next part."""
+    """Clear the line before something else is printed; it returns with the next part."""
     report = _current.get()
     if report is not None:
         report.clear()
@@ -159,7 +159,7 @@ def clear() -> None:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Say that what is inside is a stage; functions can be decorated with it."""
+    """Mark the block, or the decorated function, as a stage."""
     report = _current.get()
     if report is None:
         yield
@@ -175,11 +175,11 @@ def count(total: int | None, unit: str, n_done: int = 0) -> Iterator[Count]:
     Parameters
     ----------
     total : int or None
-        How many there are, if that is known.
+        The number of parts, if it is known.
     unit : str
-        What they are.
+        The name of the parts.
     n_done : int, default=0
-        How many were done earlier.
+        The number of parts done earlier.
     """
     report = _current.get()
     if report is None:
@@ -190,7 +190,7 @@ def count(total: int | None, unit: str, n_done: int = 0) -> Iterator[Count]:
 
 
 def counted(parts: Iterable[T], total: int | None, unit: str, size: Callable[[T], int] = lambda part: 1) -> Iterator[T]:
-    """Go through parts, and count each when the next one is asked for.
+    """Yield parts, and count each when the next one is requested.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What ends a command, and what is said about it."""
+"""Errors that end a command, and their messages."""
 
 from pyod_quadric.data.columns import printable as printable
 
@@ -22,7 +22,7 @@ FLAGS = {
 
 
 class CommandError(Exception):
-    """A failure that its message explains to whoever typed the command.
+    """A failure whose message explains it to the user.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def top_rows(detector: QuadricDetector, source: RowSource, on_nan: OnNan, n: int) -> Block:
-    """Return the rows with the highest scores, highest first, in one pass that holds no more than a block and them."""
+    """Return the rows with the highest scores, highest first, in one pass; memory holds these rows and one block."""
     best = _no_rows(source)
     scores = np.empty(0)
     for block in checked_blocks(source, on_nan):

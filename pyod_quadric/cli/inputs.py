@@ -1,4 +1,4 @@
-"""Rows and models that commands read, and what becomes of rows with NaN."""
+"""Rows and models that commands read, and the treatment of rows with NaN."""
 
 import argparse
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def with_groups(choice: Choice, arguments: argparse.Namespace) -> Choice:
 
 
 def groups_of(kept: "Kept", arguments: argparse.Namespace) -> NDArray[Any] | None:
-    """Return the groups of the rows that were kept, if there are any."""
+    """Return the groups of the kept rows, if there are any."""
     if arguments.group_column is not None:
         return kept.rows.labels
     return None if arguments.groups is None else labels_of(arguments.groups, kept)
@@ -75,7 +75,7 @@ def open_for_model(detector: QuadricDetector, path: str, choice: Choice, quiet: 
 
 
 def checked_blocks(source: RowSource, on_nan: OnNan, size: int = BLOCK_ROWS) -> Iterator[Block]:
-    """Go through rows and their ids once; those that are not finite raise, if they are errors, or are marked."""
+    """Yield rows and their ids in one pass; rows that are not finite raise an error or are marked."""
     for block in source.marked_blocks(size, with_ids=True):
         if on_nan == "error" and not block.finite.all():
             raise not_finite(int(block.indices[~block.finite][0]), source.origin)
@@ -84,7 +84,7 @@ def checked_blocks(source: RowSource, on_nan: OnNan, size: int = BLOCK_ROWS) -> 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """The rows that are left when others are dropped."""
+    """The kept rows, after others are dropped."""
 
     rows: RowSource
     indices: NDArray[np.int64]  # (k,)
@@ -92,7 +92,7 @@ class Kept:
 
 
 def kept_rows(source: RowSource, on_nan: OnNan, quiet: bool = True) -> Kept:
-    """Return the rows that are finite, if others are to be dropped; no more than their indices are in memory."""
+    """Return the finite rows, if others are to be dropped; only their indices are in memory."""
     source.load()
     if on_nan == "error":  # which reading raises
         return Kept(source, np.arange(len(source)), 0)
@@ -106,12 +106,12 @@ def kept_rows(source: RowSource, on_nan: OnNan, quiet: bool = True) -> Kept:
 
 
 def nothing_left(source: RowSource) -> CommandError:
-    """Return what is raised where no row is finite."""
+    """Return the error to raise if no row is finite."""
     return CommandError(f"all rows of {source.origin} hold NaN or infinite entries, so that none is left")
 
 
 def labels_of(path: str, kept: Kept) -> NDArray[Any]:
-    """Return the labels in a file of the rows that were kept."""
+    """Return the labels of the kept rows from a file."""
     labels, n_rows = read_labels(path), len(kept.indices) + kept.n_dropped
     if len(labels) != n_rows:
         raise CommandError(f"{path} has {len(labels)} labels, but {kept.rows.origin} has {n_rows} rows")

@@ -72,10 +72,10 @@ def run() -> None:
 
 
 def end_by_signals() -> None:
-    """Let SIGTERM and SIGHUP end this process at once, with the exit code of shells and without a half-written file.
+    """Let SIGTERM and SIGHUP end this process at once, with the exit code of shells and without unfinished files.
 
-    An exception would not do: what calls back from a foreign library or a destructor may swallow it. A signal that is ignored
-    stays so, as ``nohup`` has it.
+    An exception does not suffice, since a callback of a foreign library or a destructor may swallow it. Ignored signals stay
+    ignored, as ``nohup`` needs it.
     """
     mine = os.getpid()
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and that replace others only when told to."""
+"""Output files: complete or absent, and replacing others only with ``--force``."""
 
 import sys
 import tempfile
@@ -40,7 +40,7 @@ def check_output(path: str, force: bool, inputs: tuple[str, ...] = (), suffixes:
 
 @contextmanager
 def whole_file(path: str, force: bool) -> Iterator[IO[bytes]]:
-    """Open a file that is there when it is complete, and replaces another one only when told to."""
+    """Open a file that appears when it is complete, and replaces another one only if ``force`` is set."""
     try:
         with atomic_file(path, overwrite=force) as file:
             yield file
@@ -52,7 +52,7 @@ def whole_file(path: str, force: bool) -> Iterator[IO[bytes]]:
 def open_writer(
     path: str | None, types: dict[str, DTypeLike], force: bool, npy: str, text: str | None = None
 ) -> Iterator[Writer]:
-    """Open a writer of columns: to a file, by what its name ends with, or as text to the standard output.
+    """Open a writer of columns: to a file, by its suffix, or as text to the standard output.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def open_writer(
     npy : str
         The column that a ``.npy`` file holds.
     text : {"csv", "jsonl"}, optional
-        What goes to the standard output, CSV by default.
+        The format on the standard output, CSV by default.
     """
     if path is None:
         yield text_writer(sys.stdout, f".{text or 'csv'}", list(types))
@@ -76,13 +76,13 @@ def open_writer(
 
 
 def note(text: str, quiet: bool) -> None:
-    """Say something that is no result."""
+    """Print a note on the standard error, unless quiet."""
     if not quiet:
         print(f"pyod-quadric: {printable(text)}", file=sys.stderr)
 
 
 def markdown_table(header: list[str], rows: list[list[Any]]) -> str:
-    """Return a table whose columns stand below each other.
+    """Return a Markdown table with aligned columns.
 
     Examples
     --------

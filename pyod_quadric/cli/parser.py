@@ -1,4 +1,4 @@
-"""The parser of all commands. It imports nothing heavy, so that help and wrong usage come at once.
+"""The parser of all commands. It imports nothing heavy, so help and usage errors appear at once.
 
 The options of ``fit`` follow from the declarations in :mod:`pyod_quadric.parameters`.
 """
@@ -280,7 +280,7 @@ def value_of(kinds: tuple[Kind, ...]) -> Callable[[str], Any]:
 
 
 def metavar(kinds: tuple[Kind, ...]) -> str:
-    """Return how values of some kinds are typed.
+    """Return the placeholder, in help texts, for values of some kinds.
 
     Examples
     --------
@@ -308,7 +308,7 @@ def metavar(kinds: tuple[Kind, ...]) -> str:
 
 
 def as_typed(value: Any) -> str:
-    """Return a value as it is typed.
+    """Return a value as it is typed on the command line.
 
     Examples
     --------
@@ -366,7 +366,7 @@ def rates(text: str) -> list[float]:
 
 
 def row_numbers(text: str) -> list[int]:
-    """Return the indices of rows from a list of numbers and ranges, whose ends belong to them.
+    """Return the indices of rows from a list of numbers and ranges, ends included.
 
     Examples
     --------

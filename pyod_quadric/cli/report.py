@@ -1,4 +1,4 @@
-"""``pyod-quadric report``: a page about rows, to look at, in memory that hardly grows with them."""
+"""``pyod-quadric report``: an HTML report about rows, in memory that hardly grows with them."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ from pyod_quadric.report.page import library, page
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Go through the rows once, and write the page."""
+    """Read the rows in one pass, and write the page."""
     for option, n, least in (("top", arguments.top, 1), ("points", arguments.points, 2)):
         if n < least:
             raise CommandError(f"--{option} must be {least} or more, got {n}", USAGE)

@@ -1,4 +1,4 @@
-"""``pyod-quadric robustness``: what a model's outlier scores gain for a similarity of embeddings."""
+"""``pyod-quadric robustness``: the gain of a similarity of embeddings by the outlier scores of a model."""
 
 import argparse
 import json

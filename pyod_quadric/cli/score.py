@@ -1,6 +1,6 @@
-"""``pyod-quadric score``: scores and labels of rows, in memory that does not grow with them.
+"""``pyod-quadric score``: scores and labels of rows, in bounded memory.
 
-A false discovery rate is about all rows together, so that their scores are held until the last one is known.
+A false discovery rate concerns all rows together, so their scores are held until the last one is known.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def _rule(detector: QuadricDetector, arguments: argparse.Namespace) -> str:
 def labelled(
     detector: QuadricDetector, blocks: Iterator[Columns], false_positive_rate: float | None, false_discovery_rate: float | None
 ) -> Iterator[Columns]:
-    """Go through blocks of columns, with p-values, and with labels by a rate if there is one."""
+    """Yield blocks of columns with p-values, and with labels by a rate if there is one."""
     if false_discovery_rate is not None:
         everything = list(blocks)
         blocks = iter(
@@ -104,7 +104,7 @@ def labelled(
 
 
 def scored(detector: QuadricDetector, block: Block, source: RowSource) -> Columns:
-    """Return indices, ids, scores and labels of a block; rows that are not finite have the score NaN and the label -1."""
+    """Return indices, ids, scores and labels of a block; rows that are not finite get the score NaN and the label -1."""
     scores, labels = np.full(len(block.rows), np.nan), np.full(len(block.rows), -1)
     if block.finite.any():
         scores[block.finite] = detector.decision_function(ArraySource(block.rows[block.finite], source.names))
@@ -120,7 +120,7 @@ def types_of(source: RowSource) -> dict[str, DTypeLike]:
 
 
 def id_name(source: RowSource) -> str:
-    """Return the name of the column of ids in a result, which has columns of its own."""
+    """Return the name of the id column in a result, different from its other columns."""
     taken = (*COLUMNS, "feature", "contribution")
     return f"id {source.id_column}" if source.id_column in taken else str(source.id_column)
 
@@ -134,5 +134,5 @@ def file_to_write(arguments: argparse.Namespace) -> str | None:
 
 
 def is_array(path: str | None) -> bool:
-    """Return whether a file is to hold one column alone."""
+    """Return whether a file is to hold only one column."""
     return path is not None and path.lower().endswith(".npy")

@@ -65,7 +65,8 @@ class ConstraintRun:
     --------
     >>> import torch
     >>> circle = Quadrics(torch.eye(2)[None], torch.zeros(1, 2), torch.tensor([-1.0]))
-    >>> ConstraintRun(0.01, circle, [0.5, 0.1], [0.0, 1e-7], [0.0, 2.0], 0.1).figures()["held_out_loss"]
+    >>> run = ConstraintRun(0.01, circle, [0.5, 0.1], [0.0, 1e-7], [0.0, 2.0], 0.1)
+    >>> run.figures()["held_out_loss"]
     0.1
     """
 
@@ -131,9 +132,9 @@ class Comparison:
     Examples
     --------
     >>> import numpy as np
-    >>> scores = {"penalty": np.array([1.0, 2.0, 3.0]), "stiefel": np.array([1.0, 2.5, 2.6])}
-    >>> detectors = {name: ComparedDetector(name, {}, values, 0.1) for name, values in scores.items()}
-    >>> Comparison({}, detectors, "").rank_correlation
+    >>> penalty = ComparedDetector("penalty", {}, np.array([1.0, 2.0, 3.0]), 0.1)
+    >>> stiefel = ComparedDetector("stiefel", {}, np.array([1.0, 2.5, 2.6]), 0.1)
+    >>> Comparison({}, {"penalty": penalty, "stiefel": stiefel}, "").rank_correlation
     1.0
     """
 

@@ -75,7 +75,8 @@ def principal_spectrum(X: ArrayLike, *, random_state: int = 0) -> Spectrum:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> rows = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 5)) + 0.1 * rng.normal(size=(200, 5))
+    >>> plane = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 5))
+    >>> rows = plane + 0.1 * rng.normal(size=(200, 5))
     >>> found = principal_spectrum(rows)
     >>> found.dimension, found.n_quadrics
     (2, 3)

@@ -1,4 +1,4 @@
-"""What a quadric is: tensors in, tensors out, and torch alone.
+"""Quadrics and distances to them: pure functions of tensors, with torch alone.
 
 ``packing``
     symmetric matrices as vectors, Hilbert-Schmidt geometry as Euclidean geometry
@@ -13,5 +13,5 @@
 ``projection``
     the nearest point on an intersection
 ``zero_sets``
-    zero sets in the plane and in space, in pieces
+    zero sets in the plane and in space, as segments and triangles
 """

@@ -1,4 +1,4 @@
-"""How far points are from single quadrics: approximations that cost one matrix product.
+"""Distances from points to single quadrics: approximations that cost one matrix product.
 
 All take points of shape (n, d) and m quadrics, and return (n, m). With ``g = ‖∇f(p)‖`` and ``N = ‖A‖_HS``:
 
@@ -11,9 +11,9 @@ second order               ``2|f| / (g + √(g² + 4N|f|))``     exact for plane
 geometric                  see :mod:`pyod_quadric.geometry.exact`  exact
 =========================  =================================  ====================================================
 
-The order-k distance (Taubin 1993) is the root of a polynomial made from the Taylor coefficients of f at p. A quadratic has
-none beyond the second, so every order from 2 on gives the same distance. A constant other than 0 vanishes nowhere: its
-distances of every order are infinite, like the geometric one.
+The order-k distance (Taubin 1993) is the root of a polynomial made from the Taylor coefficients of f at p. A quadratic has none
+beyond the second, so all orders from 2 on give the same distance. A nonzero constant vanishes nowhere, so all its distances are
+infinite, like the geometric one.
 """
 
 from collections.abc import Callable

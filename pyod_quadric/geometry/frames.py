@@ -1,9 +1,9 @@
 """Orthonormal frames, by matrix products instead of a QR decomposition.
 
 A frame is an (N, m) matrix with orthonormal columns, N much larger than m. QR decomposes it column by column; CholeskyQR gets
-the same factor from the small Gram matrix, ``Y = Q R`` with ``Yᵀ Y = Rᵀ R``, in two products that run at full speed. Its
-error grows with the condition of the Gram matrix, which for a step U along the tangent space is at most 1 + ‖U‖². So one
-round is almost always enough; where it is not, further ones repair it, and where Cholesky fails QR takes over.
+the same factor from the small Gram matrix, ``Y = Q R`` with ``Yᵀ Y = Rᵀ R``, in two products that run at full speed. Its error
+grows with the condition of the Gram matrix, which for a step U along the tangent space is at most 1 + ‖U‖². So one round is
+almost always enough. If not, further rounds repair it; if Cholesky fails, QR takes over.
 """
 
 import torch
@@ -73,9 +73,9 @@ def polar_factor(columns: Tensor) -> Tensor:
 
 
 def nearest_frame(frame: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the orthonormal rows nearest to those of a frame (m, F), and the rest (m, R) mixed likewise.
+    """Return the orthonormal rows nearest to a frame (m, F), and the rest (m, R) with the same combinations.
 
-    Whole polynomials are mixed, so that they span what the given ones do.
+    Whole polynomials are combined, so their span stays the same.
     """
     mixing = polar_factor(frame.T).to(frame)  # (m, m)
     return polar((mixing @ frame).T).T.contiguous(), mixing @ rest

@@ -1,11 +1,11 @@
-"""The nearest point on an intersection of quadrics, by Gauss-Newton steps of which half, a quarter, ... is taken if need be.
+"""The nearest point on an intersection of quadrics, by Gauss-Newton steps with step halving.
 
-Without weights the point has to be on all quadrics. It gets there by the steps to the tangent planes' intersection, and then
-moves along the intersection as long as that brings it nearer to where it came from. With weights, which allow for more quadrics
-than can meet, it minimises ``‖y - x‖² + Σₖ wₖ fₖ(y)² / sₖ²``, where sₖ is the typical slope of fₖ.
+Without weights the result lies on all quadrics. Steps lead to the intersection of the tangent planes, and then along the
+intersection as long as the distance to the point decreases. With weights there may be more quadrics than can intersect; the
+result then minimises ``‖y - x‖² + Σₖ wₖ fₖ(y)² / sₖ²``, where sₖ is the typical slope of fₖ.
 
-Points far out begin nearer to the origin, on the way to it: every step halves the distance at best, and squares of values there
-would drown everything else. What they are to be near to stays where it is.
+For points far out, the iteration starts nearer to the origin, on the way to it: each step at best halves the distance, and
+squares of values far out would lose all precision. The target point x stays unchanged.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ def nearest_on_intersection(points: Tensor, quadrics: Quadrics, weights: Tensor 
     points : Tensor of shape (n, d)
         In coordinates of unit scale, at most 1e140.
     quadrics : Quadrics
-        m of them. Where they do not meet, the result without weights has a locally least sum of squared values.
+        The m quadrics. If they do not intersect, the result without weights has a locally smallest sum of squared values.
     weights : Tensor of shape (m,), optional
-        Of each quadric against the way to it, where 0 takes it out; by default the point has to be on all of them.
+        The weight of each quadric against the distance to it; 0 ignores it. By default the result lies on all quadrics.
 
     Examples
     --------

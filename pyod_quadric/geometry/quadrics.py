@@ -176,15 +176,15 @@ class Quadrics:
         Parameters
         ----------
         factors : float or Tensor of shape (m,)
-            Finite and not zero, which would leave the zero polynomial.
+            Finite and nonzero numbers.
         """
         factors = torch.as_tensor(factors, dtype=self.dtype, device=self.device).expand(self.n_quadrics)
         return Quadrics(self.quadratic * factors[:, None, None], self.linear * factors[:, None], self.constant * factors)
 
     def orthonormalized(self) -> "Quadrics":
-        """Return the combinations of the polynomials whose matrices are the HS-orthonormal ones nearest to theirs.
+        """Return combinations of the polynomials whose matrices are HS-orthonormal and nearest to the given ones.
 
-        Whole polynomials are mixed, so that they span what these do.
+        Whole polynomials are combined, so their span stays the same.
 
         Examples
         --------
@@ -283,7 +283,7 @@ def half_gradients(points: Tensor, quadratic: Tensor, linear: Tensor, buffer: Te
 
 
 def half_gradient_buffer(n_vectors: int, points: Tensor, *parts: Tensor) -> Tensor | None:
-    """Return memory for so many half gradients, or None.
+    """Return memory for this many half gradients, or None.
 
     On a CPU it saves fresh pages for each block; accelerators keep freed memory anyway, and autograd needs each block's own.
     """

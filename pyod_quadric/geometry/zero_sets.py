@@ -1,8 +1,8 @@
-"""Zero sets of quadrics in the plane and in space, as short segments and small triangles, to be drawn.
+"""Zero sets of quadrics in the plane and in space, as short segments and small triangles, for plots.
 
-A box is cut into cells and these into simplices (triangles in the plane, tetrahedra in space) that fit together from cell to
-cell. Where a polynomial has different signs on two corners of a simplex, it vanishes once on the edge between them; along the
-edge it is a polynomial of degree 2 of one variable, so that this place is found exactly.
+A box is cut into cells, and cells into simplices (triangles in the plane, tetrahedra in space) that fit together across cells.
+If a polynomial has different signs at two corners of a simplex, it vanishes once on the edge between them. Along the edge it is
+quadratic in one variable, so the zero is found exactly.
 """
 
 from itertools import combinations, permutations
@@ -25,8 +25,8 @@ def zero_set(quadric: Quadrics, bounds: Tensor, n_cells: int) -> Tensor:
     bounds : Tensor of shape (2, d)
         The lowest and the highest corner of the box.
     n_cells : int
-        How many cells to cut an edge into. Parts of the zero set that are smaller than a cell may be missed, and so are places
-        where the polynomial vanishes without a change of sign.
+        The number of cells along each edge. Parts of the zero set smaller than a cell may be missed, as are zeros without a
+        change of sign.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def intersection_curve(quadrics: Quadrics, bounds: Tensor, n_cells: int) -> Tens
     bounds : Tensor of shape (2, 3)
         The lowest and the highest corner of the box.
     n_cells : int
-        How many cells to cut an edge into. Strands of the curve closer than one cell may be missed.
+        The number of cells along each edge. Strands of the curve closer than one cell may be missed.
 
     Examples
     --------

@@ -1,13 +1,13 @@
-"""Where computations run: processes, threads, devices.
+"""Processes, threads and devices.
 
 ``devices``
     devices by name, and tensors on their way to them
 ``ranks``
     several processes that fit one model together
 ``peers``
-    what becomes of a joint fit when one of them is missing, or fails
+    errors of a joint fit if a process is missing or fails
 ``group``
     the process group of a command that torchrun has started
 ``threads``
-    no more threads than cores where joblib runs several fits
+    one thread for each of several fits run by joblib
 """

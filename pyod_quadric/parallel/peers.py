@@ -1,8 +1,8 @@
-"""What becomes of a fit in several processes when one of them does not take part, fails, or ends.
+"""Errors of a fit in several processes if one of them does not take part, fails, or ends.
 
-The others cannot go on without it. They hear of it here: no one waits longer than the time-out of the process group, and the
-error names the process. What each process has to say to the others stands in the store of the group, which is there while
-products and sums, which need all processes, are not.
+The others cannot continue without it. They wait at most for the timeout of the process group, and the error names the process.
+Processes exchange their status through the store of the group, which works when collective operations, which need all
+processes, do not.
 """
 
 import itertools
@@ -27,17 +27,17 @@ class PeerError(RuntimeError):
 
 @contextmanager
 def together(what: str) -> Iterator[None]:
-    """Begin a work of all processes when all of them are there, and say which one is missing, or has failed in it.
+    """Start joint work when all processes have arrived; name the process that is missing or fails.
 
     Parameters
     ----------
     what : str
-        What the work is called in errors.
+        The name of the work in error messages.
 
     Raises
     ------
     PeerError
-        If a process does not come within the time-out of the group, or if it is gone later on.
+        If a process does not arrive within the timeout of the group, or ends later.
 
     Examples
     --------

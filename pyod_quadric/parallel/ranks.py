@@ -1,8 +1,7 @@
-"""Several processes that fit one model together, by ``torch.distributed``; where there is no process group, nothing happens.
+"""Several processes that fit one model together, by ``torch.distributed``; without a process group, nothing happens.
 
-All processes can read all rows, and each reads its share of every pass and of every batch. What they add up is summed over
-all of them, and what follows from the sums is decided by the first one, so that all hold the same numbers at any time, even
-where their hardware rounds differently.
+All processes can read all rows, and each reads its share of every pass and batch. Sums are added over all processes, and the
+first process computes what follows from them, so all hold the same numbers even if their hardware rounds differently.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 def n_ranks() -> int:
-    """Return how many processes there are.
+    """Return the number of processes.
 
     Examples
     --------
@@ -29,7 +28,7 @@ def n_ranks() -> int:
 
 
 def process_rank() -> int:
-    """Return the number of this process, from 0 on."""
+    """Return the rank of this process, from 0 on."""
     return dist.get_rank() if n_ranks() > 1 else 0
 
 
@@ -50,7 +49,7 @@ def gathered(tensor: Tensor) -> Sequence[Tensor]:
 
 
 def from_all_ranks(thing: T) -> list[T]:
-    """Return what each process has, in the order of the processes."""
+    """Return the objects of all processes, in the order of the processes."""
     everyone: list[Any] = [thing] * n_ranks()
     if n_ranks() > 1:
         dist.all_gather_object(everyone, thing)
@@ -58,7 +57,7 @@ def from_all_ranks(thing: T) -> list[T]:
 
 
 def from_first_rank(thing: T, device: torch.device) -> T:
-    """Return what the first process has, with its tensors on a device of this process."""
+    """Return the object of the first process, with its tensors on a device of this process."""
     return thing if n_ranks() == 1 else on_device(on_first_rank(lambda: on_device(thing, torch.device("cpu"))), device)
 
 

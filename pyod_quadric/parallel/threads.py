@@ -1,8 +1,7 @@
-"""As many threads as there are cores, and no more, where joblib runs several fits at once.
+"""At most as many threads as cores if joblib runs several fits at the same time.
 
-joblib's own worker processes are started with an environment that gives each its share of the cores, which torch reads at its
-start. That does not reach workers that are started otherwise, as those of SUOD are, nor joblib's threads: each of them would
-compute with as many threads as there are cores.
+joblib starts its worker processes with an environment that gives each its share of the cores, which torch reads. Workers that
+are started otherwise, such as SUOD's, and joblib's threads do not get it: each would use as many threads as there are cores.
 """
 
 import os
@@ -18,10 +17,9 @@ VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 @contextmanager
 def share_of_cores() -> Iterator[None]:
-    """Compute with one thread inside, if this is one of several tasks of joblib and nobody has said how many threads to take.
+    """Use one thread inside the block, if this is one of several joblib tasks and no number of threads is set.
 
-    The limit is OpenMP's, of this thread alone, and ends with the context: other threads and what comes later have what they
-    had before.
+    The limit is OpenMP's, for this thread only, and ends with the block.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""A page about rows and what a detector finds in them, for a person who would rather look.
+"""An HTML report about rows and their scores by a detector.
 
 ``findings``
-    one pass over the rows: scores, rows to draw, top outliers, what the parts add, drift
+    one pass over the rows: scores, rows to draw, top outliers, shares of the parts, drift
 ``plots``
-    its pictures, in plotly's words, and the rows of its map and its table
+    its pictures as plotly figures, and the rows of its map and table
 ``page``
-    from findings to one HTML file, which holds the library that draws, and nothing that a stranger wrote runs in it
+    from findings to one self-contained HTML file; untrusted text in it is escaped
 """
 
 from pyod_quadric.report.page import write_report as write_report

@@ -1,6 +1,6 @@
-"""What a report says about rows, from one pass over them.
+"""The content of a report about rows, from one pass over them.
 
-In memory are a block of rows, all scores, and what is shown: a bounded number of points and a few whole rows.
+Memory holds a block of rows, all scores, and what the report shows: a bounded number of points and a few whole rows.
 """
 
 import math
@@ -27,28 +27,28 @@ TINY = float(np.finfo(np.float32).tiny)  # what is divided by at least
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What there is to show.
+    """The content of a report.
 
     Parameters
     ----------
     detector : QuadricDetector
     n_dropped : int
-        Rows that were left out, since they are not finite.
+        The number of rows left out because they are not finite.
     scores, p_values : ndarray of shape (n,)
-        Of all other rows.
+        Scores and p-values of all other rows.
     drawn : dict of ndarray
         Rows to draw, in ascending order of their scores: ``row``, ``score``, ``p_value``, ``x``, ``y`` and perhaps ``id``.
     axes : tuple of str
-        What ``x`` and ``y`` are.
+        The names of ``x`` and ``y``.
     top : dict of ndarray
         The rows with the highest scores, highest first: ``row``, ``score``, ``p_value``, ``rows`` (t, d), ``contributions``
         (t, d) and perhaps ``id``.
     parts : dict of ndarray of shape (2,)
         The mean share of each part in the scores of usual rows and of the top ones.
     quadrics : ndarray of shape (2, m)
-        The same of each quadric.
+        The same for each quadric.
     drift : DriftResult or None
-        None where the fit has groups and the rows have none.
+        None if the fit has groups and the rows have none.
     """
 
     detector: QuadricDetector
@@ -64,7 +64,7 @@ class Findings:
 
 
 class Lowest:
-    """The columns of those entries of all that were added that have the lowest keys, in the order of their keys.
+    """The columns of the added entries with the lowest keys, in the order of their keys.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Lowest:
         self._parts: list[Columns] = []
 
     def add(self, keys: NDArray[Any], **columns: NDArray[Any]) -> None:
-        """Take entries into account."""
+        """Add entries."""
         chosen = keys < self._worst
         self._parts.append({name: column[chosen] for name, column in ({"key": keys} | columns).items()})
         self._n += int(chosen.sum())
@@ -105,21 +105,21 @@ def findings(
     top: int = 20,
     points: int = 100_000,
 ) -> Findings:
-    """Go through the rows once.
+    """Return the content of a report, in one pass over the rows.
 
     Parameters
     ----------
     detector : QuadricDetector
-        A fitted one.
+        A fitted detector.
     blocks : iterable of Block
         Rows that are not finite are left out.
     names : list of str, optional
-        Of the features in the blocks.
+        The names of the features in the blocks.
     groups : callable, optional
-        Gives the groups of rows by their indices, for the test of drift.
+        A function from indices of rows to their groups, for the drift test.
     top, points : int
-        How many outliers to explain, and how many rows to draw at most: those with the highest scores above the threshold, up
-        to half of them, and a uniform sample of the others.
+        The number of outliers to explain, and the largest number of rows to draw: rows above the threshold with the highest
+        scores, up to half of this number, and a uniform sample of the others.
     """
     if top < 1 or points < 2:
         raise ValueError(f"top must be 1 or more and points 2 or more, got {top} and {points}")
@@ -173,7 +173,7 @@ def findings(
 def plane(
     model: Model,
 ) -> tuple[tuple[str, str], Callable[[NDArray[Any], NDArray[np.float64]], tuple[NDArray[Any], NDArray[Any]]]]:
-    """Return two coordinates of the fit: what they are, and the map to them from rows (n, d) and their scores (n,)."""
+    """Return the names of two coordinates of the fit, and the map to them from rows (n, d) and their scores (n,)."""
     if model.linear_part is not None:
         part = model.linear_part
         mean, matrix = part.mean, part.axes[:2]
@@ -209,7 +209,7 @@ def shares(detector: QuadricDetector, rows: ArraySource) -> tuple[dict[str, floa
 
 
 def calibration(scores: NDArray[np.float64]) -> list[tuple[float, float, int, float, float]]:
-    """Return for each rate the score above which rows have a p-value of at most that, and what it means.
+    """Return for each rate the score above which rows have at most this p-value, and its reliability.
 
     A row is flagged if its score is above the k-th highest of n held-out rows, k = ⌊rate (n + 1)⌋. The share of new rows like
     them that are flagged has the distribution Beta(k, n + 1 - k) over fits (Vovk 2012).

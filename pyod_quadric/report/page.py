@@ -1,7 +1,7 @@
-"""From findings to one HTML file that needs nothing else: no network, no server, no second file.
+"""From findings to one self-contained HTML file: no network, no server, no second file.
 
-What strangers have written, such as names and ids, is shown and never run: it is escaped, and the page's policy runs the two
-scripts of known hashes and no others.
+Names and ids are untrusted input. They are escaped, and the page's Content-Security-Policy allows only two scripts, by their
+hashes.
 """
 
 import base64
@@ -69,11 +69,13 @@ def write_report(
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
     >>> from pyod_quadric import QuadricDetector
     >>> rows = np.random.default_rng(0).normal(size=(300, 3))
     >>> detector = QuadricDetector().fit(rows)
-    >>> write_report(detector, rows, "report.html")  # doctest: +SKIP
+    >>> with TemporaryDirectory() as folder:
+    ...     write_report(detector, rows, f"{folder}/report.html")
     """
     library()  # raises, before any work is done, if it is missing
     rows = detector._checked(X)

@@ -1,4 +1,4 @@
-"""The pictures of a report, in plotly's words, and the rows that its map and its table show."""
+"""The pictures of a report as plotly figures, and the rows of its map and table."""
 
 import base64
 import math
@@ -19,7 +19,7 @@ OF_ROWS = {"title": {"text": "% of rows"}, "rangemode": "tozero"}
 
 
 def plots(found: Findings) -> dict[str, Any]:
-    """Return traces and layouts of all pictures but the map."""
+    """Return traces and layouts of all pictures except the map."""
     here, training, threshold = found.scores, found.detector.decision_scores_, float(found.detector.threshold_)
     both = ((here, f"{len(here):,} rows here", BLUE), (training, f"{len(training):,} rows of the fit", BLACK))
     least, middle = min(float(here.min()), float(training.min()), threshold), float(np.median(training))

@@ -1,13 +1,13 @@
 """Robust similarity and identification rate: the paper's second half.
 
 ``pairs``
-    rows that are compared: similarities, rates, scores
+    rows to compare: similarities, rates, scores
 ``identification``
     :func:`identification_rate`: genuine pairs found at a rate of false ones, tile by tile
 ``cutoffs``
     cutoffs of outlier scores
 ``protocol``
-    what a cutoff gains on data that did not choose it
+    the gain of a cutoff, on data that did not choose it
 ``robust``
     :class:`RobustSimilarity`: similarities without those of outliers, for any outlier score
 """

@@ -1,12 +1,12 @@
-"""Identification rates: how many genuine pairs a similarity finds when only so many false ones may pass.
+"""Identification rates: the share of genuine pairs that a similarity finds at a false-positive rate.
 
-All pairs of rows are compared, and every row with every distractor, one tile of the matrix at a time. What outlives a tile is
-small: the largest similarities of false pairs, as many as may pass and one more, and for each row the similarity of its nearest
+All pairs of rows are compared, and every row with every distractor, one tile of the matrix at a time. Only little is kept of a
+tile: the largest similarities of false pairs, as many as may pass and one more, and for each row the similarity of its nearest
 distractor.
 
-Robust similarities are measured for many cutoffs of the outlier score in the same pass. With the rows in the order of their
-scores a cutoff keeps a prefix of them, so the largest false similarities grow with the cutoff, and each cutoff takes its
-threshold from them when its prefix is complete.
+One pass measures robust similarities for many cutoffs of the outlier score. If rows are sorted by score, a cutoff keeps a
+prefix of them. So the largest false similarities grow with the cutoff, and each cutoff takes its threshold from them when its
+prefix is complete.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ GENUINE_ROWS = 256  # pairs of one identity are near the diagonal, when rows are
 
 @dataclass(frozen=True)
 class IdentificationRate:
-    """What :func:`identification_rate` returns.
+    """The result of :func:`identification_rate`.
 
     Parameters
     ----------
@@ -80,8 +80,7 @@ def identification_rate(
 
     A pair passes as genuine if its similarity is at least a threshold. The threshold is the smallest number at which at most a
     share ``false_positive_rate`` of the different pairs pass. (The paper calls it a supremum. But the share falls as the
-    threshold rises, so that the set has no upper bound, and its lower end is meant.) A pair is two different rows, in either
-    order. So
+    threshold rises, so the set has no upper bound; its lower end is meant.) A pair is two different rows, in either order. So
 
     - false pairs of equal similarity pass together or not at all, and the rate is never exceeded;
     - a rate below one false pair lets none pass: the threshold is just above the largest similarity of a false pair;
@@ -152,8 +151,8 @@ def identification_curve(
 ) -> list[IdentificationRate]:
     """Return the identification rate of a robust similarity for each of several cutoffs.
 
-    All of them together take little more time than one. Parameters are those of :func:`identification_rate`; infinity as a
-    cutoff leaves the similarity as it is.
+    All cutoffs together take little more time than one. Parameters are those of :func:`identification_rate`; an infinite cutoff
+    leaves the similarity unchanged.
 
     Parameters
     ----------

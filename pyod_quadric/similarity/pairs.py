@@ -1,4 +1,4 @@
-"""Rows that are compared with each other: by which similarity, at which rate, with which outlier scores."""
+"""Rows to compare: the similarity, the rate, and the outlier scores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Compare = Callable[[Tensor, Tensor], Tensor]  # (a, d), (b, d) -> (a, b)
 
 
 class Similarity(NamedTuple):
-    """What is done once to each row, what is done to pairs of rows, and what a robust similarity puts in place of outliers."""
+    """A per-row preparation, a pairwise comparison, and the value that replaces similarities of outliers."""
 
     prepare: Callable[[Tensor], Tensor]
     compare: Compare
@@ -29,7 +29,7 @@ class Similarity(NamedTuple):
 
 
 def similarity_of(similarity: SimilarityName | Compare) -> Similarity:
-    """Return a similarity by its name, or one that checks what a callable returns."""
+    """Return a similarity by name, or a callable with its results checked."""
     if callable(similarity):
         return Similarity(_unchanged, _checked_callable(similarity))
     if similarity not in _SIMILARITIES:
@@ -69,7 +69,7 @@ _SIMILARITIES = {
 
 @dataclass(frozen=True)
 class RateOptions:
-    """How to compare, at which rate, in which tiles, and where."""
+    """The options of a rate: similarity, false-positive rate, tiles, and device."""
 
     similarity: Similarity
     false_positive_rate: float

@@ -1,4 +1,4 @@
-"""What robust similarities gain, measured on identities and distractors that did not choose the cutoff."""
+"""The gain of robust similarities, on identities and distractors that did not choose the cutoff."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from pyod_quadric.similarity.pairs import TILE_ROWS, Compare, RateOptions, Score
 
 @dataclass(frozen=True, eq=False)
 class HalfHalfResult:
-    """What :func:`half_half_protocol` returns: one entry for each of r repetitions.
+    """The result of :func:`half_half_protocol`, with one entry for each of r repetitions.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def half_half_protocol(
     distractor_scores : array-like of shape (m,), optional
     n_repeats : int, default=10
     seed : int, default=0
-        Decides the splits.
+        The seed of the splits.
     shares : sequence of float, optional
         See :class:`RobustSimilarity`.
     false_positive_rate, similarity, fill_value, batch_size, device

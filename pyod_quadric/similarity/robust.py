@@ -1,6 +1,6 @@
-"""Robust similarities: what an outlier is similar to means nothing, so its similarities are taken away.
+"""Robust similarities: similarities of outliers mean nothing, so they are replaced.
 
-Everything here works with any outlier score: one of a detector with a ``decision_function``, of a function, or an array.
+Everything here works with any outlier score: from a detector with a ``decision_function``, a function, or an array.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ Array = TypeVar("Array", NDArray[Any], Tensor)
 def robust_similarity(
     similarity: Array, scores_x: ArrayLike, scores_y: ArrayLike, cutoff: float, fill_value: float = 0.0
 ) -> Array:
-    """Return a similarity with the fill value in place of pairs in which either score reaches the cutoff.
+    """Return a similarity with the fill value for pairs in which either score reaches the cutoff.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def outlier_scores(detector: object, X: Source) -> NDArray[np.float64]:
     Parameters
     ----------
     detector : object with a ``decision_function``, or callable
-        A fitted detector of PyOD or one like it; one of scikit-learn, whose scores are higher for normal rows, and are turned
-        around; a pipeline that ends with either; or a function from rows (n, d) to scores (n,). The score of a row may not
-        depend on the others.
+        A fitted detector of PyOD or one like it; one of scikit-learn, whose sign is inverted since its scores are higher for
+        normal rows; a pipeline that ends with either; or a function from rows (n, d) to scores (n,). The score of a row must
+        not depend on other rows.
     X : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
 
     Examples
@@ -120,12 +120,13 @@ def _innermost(detector: object) -> object:
 
 
 class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A similarity that ignores outliers, with the cutoff of their score at which its identification rate is largest.
+    """A similarity that ignores outliers, with the cutoff of the outlier score that gives the largest identification rate.
 
     Parameters
     ----------
     detector : object with a ``decision_function``, or callable
-        A fitted one; see :func:`outlier_scores`. ``clone`` drops the fit, unless scikit-learn's ``FrozenEstimator`` wraps it.
+        A fitted detector; see :func:`outlier_scores`. ``clone`` drops the fit, unless scikit-learn's ``FrozenEstimator`` wraps
+        it.
     similarity : {"cosine", "euclidean"} or callable, default="cosine"
         See :func:`identification_rate`.
     cutoff : float, optional
@@ -194,9 +195,9 @@ class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.device = device
 
     def fit(self, X: Source, labels: ArrayLike, distractors: Source | None = None) -> Self:
-        """Choose the cutoff by rows (n, d) and their identities, and distractors (m, d) if there are any.
+        """Choose the cutoff from rows (n, d), their identities (n,), and optional distractors (m, d).
 
-        Rows should be others than those that the detector was fitted to, whose scores are too low.
+        Do not use the training rows of the detector, whose scores are too low.
         """
         options = self._options()
         images = self._scored(X)
@@ -212,7 +213,7 @@ class RobustSimilarity(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def pairwise(self, X: Source, Y: Source | None = None) -> NDArray[np.floating]:
         """Return the robust similarities (n, m) of rows X (n, d) and Y (m, d), by default X itself.
 
-        Needs a cutoff: one that was given, or a fit.
+        Needs a given cutoff, or a fit.
         """
         if self.cutoff is None:
             check_is_fitted(self, "cutoff_")

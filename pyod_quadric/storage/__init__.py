@@ -1,11 +1,11 @@
-"""Bytes that are whole or not there.
+"""Files that are complete or absent.
 
 ``atomic``
-    files that appear at once, when they are complete
+    files that appear only when they are complete
 ``layout``
-    which values a file holds, and what each of them may be
+    the values of a file, and the type and range of each
 ``container``
     tensors and a document in one file, with a version and a checksum
 ``checkpoints``
-    states of a run that survive a kill
+    states of a run, from which it resumes after a kill
 """

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside the old one, flushed to disk, and renamed into place."""
+"""Atomic files: written to a temporary file, flushed to disk, and renamed into place."""
 
 import errno
 import glob
@@ -22,27 +22,26 @@ _unfinished: set[Path] = set()  # what this process is writing
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True, keep: Path | None = None) -> Iterator[IO[bytes]]:
-    """Open a file that takes its place when the block ends, and is gone if the block raises.
+    """Open a file that is renamed into place when the block ends, and removed if the block raises.
 
-    Links are followed, and a file that was there keeps its mode. Each writer has a temporary file of its own, so that several
-    may write to one place: the last one wins, and whoever reads finds a whole file. What a killed writer has left is in
-    nobody's way, and the next one removes it.
+    Links are followed, and an existing file keeps its mode. Each writer has its own temporary file, so several may write to one
+    path: the last one wins, and readers find a complete file. The next writer removes the temporary file of a killed one.
 
     Parameters
     ----------
     path : path
     overwrite : bool, default=True
-        Whether the file may take the place of another one.
+        Whether the file may replace an existing one.
     keep : Path, optional
-        Where the old file stays, on the same file system.
+        A path on the same file system to which the old file is moved.
 
     Raises
     ------
     FileExistsError
-        If there is a file that must not be overwritten.
+        If the file exists and must not be overwritten.
     OSError
-        Of the kind that the system gives, with the name of the file: the disk is full, the folder cannot be written to, the
-        name is that of a device.
+        The error of the system, with the name of the file: the disk is full, the folder is not writable, or the path is a
+        device.
 
     Examples
     --------
@@ -79,15 +78,15 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True, keep: P
 
 
 def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path | None = None) -> None:
-    """Write a file at once, as :func:`atomic_file` does.
+    """Write a file atomically, by :func:`atomic_file`.
 
     Parameters
     ----------
     path : Path
     parts : iterable of bytes
-        What to write, one after another.
+        The bytes to write, one part after another.
     keep : Path, optional
-        Where the old file stays.
+        A path to which the old file is moved.
 
     Examples
     --------
@@ -104,7 +103,7 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview], keep: Path
 
 
 def remove_unfinished() -> None:
-    """Remove what this process has begun to write, for one that is about to end and leaves its blocks where they are.
+    """Remove the unfinished files of this process, which is about to end without leaving its blocks.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""Checkpoints that survive being killed at any moment.
+"""Checkpoints that survive a kill at any moment.
 
-A checkpoint is written beside the old one, flushed to disk and renamed into place, and the old one is kept as
-``<name>.previous``. Every file has a checksum of its content, so damage is noticed; then the previous file serves. It is a
-container of numbers and names, in which there is no code to run.
+A checkpoint is written to a temporary file, flushed to disk and renamed into place; the old one is kept as ``<name>.previous``.
+A checksum detects damage, and then the previous file is used. The container holds numbers and names, and no code.
 """
 
 import os
@@ -19,7 +18,7 @@ CHECKPOINT = Format("pyod-quadric checkpoint", "run", "a checkpoint of this prog
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint, of tensors and of what JSON knows, atomically, keeping the one before."""
+    """Write a checkpoint of tensors and JSON values atomically, and keep the previous one."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     content = encoded_parts({name: value for name, value in state.items() if name not in tensors}, tensors, CHECKPOINT)
     keep = _previous(path) if _is_sound(path) else None  # a damaged file must not take the place of a sound one
@@ -27,7 +26,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Return the newest sound checkpoint, or None if there is none at all.
+    """Return the newest undamaged checkpoint, or None if there are no files.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """The container of files: a safetensors file whose header holds a JSON document, a version and a checksum.
 
-The checksum is a SHA-256 of the whole file, in which its own place counts as zeros. It notices damage, not malice: whoever
-changes a file can change that, too. So nothing is believed: sizes are bounded before anything is read or parsed, what the
-header says of tensors is checked by safetensors, and what the values may be is the reader's to check.
+The checksum is the SHA-256 of the whole file, with zeros in place of the checksum. It detects damage, not malice, since an
+attacker can compute it, too. So files are untrusted input: sizes are bounded before anything is read or parsed, safetensors
+validates the tensors against the header, and the reader validates the values.
 """
 
 import hashlib
@@ -56,12 +56,12 @@ Content = tuple[dict[str, Any], dict[str, Tensor]]  # the document, and the tens
 
 
 def encode(document: Mapping[str, Any], tensors: dict[str, Tensor], kind: Format = DETECTOR) -> bytes:
-    """Return the content of a file.
+    """Return the bytes of a file.
 
     Raises
     ------
     ValueError
-        If there is more in the document than :func:`decode` would read.
+        If the document is larger than :func:`decode` would read.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def encode(document: Mapping[str, Any], tensors: dict[str, Tensor], kind: Format
 
 
 def encoded_parts(document: Mapping[str, Any], tensors: dict[str, Tensor], kind: Format = DETECTOR) -> tuple[bytes, memoryview]:
-    """Return the same in two parts, so that large tensors are not copied once more."""
+    """Return the same bytes in two parts, so that large tensors are not copied again."""
     metadata = {
         "format": kind.name,
         "format_version": str(kind.version),
@@ -90,12 +90,12 @@ def encoded_parts(document: Mapping[str, Any], tensors: dict[str, Tensor], kind:
 
 
 def decode(raw: bytes, kind: Format = DETECTOR) -> Content:
-    """Return what a file's content holds, or raise a ValueError if there is anything wrong with it."""
+    """Return the document and tensors in the bytes of a file, or raise a ValueError if anything is wrong."""
     return _document(raw[8 : _header_end(raw[:8], len(raw), kind)], kind), _tensors(raw, kind)
 
 
 def read_container(path: str | PathLike[str], kind: Format = DETECTOR) -> Content:
-    """Return what a file holds, or raise a ValueError; of the files of other programs no more than a header is read."""
+    """Return the document and tensors of a file, or raise a ValueError; of foreign files only a header is read."""
     with Path(path).open("rb") as file:
         length = fstat(file.fileno()).st_size
         first = file.read(8)
@@ -105,7 +105,7 @@ def read_container(path: str | PathLike[str], kind: Format = DETECTOR) -> Conten
 
 
 def check_container(raw: bytes, kind: Format = DETECTOR) -> None:
-    """Raise a ValueError unless the content of a file is as it was written."""
+    """Raise a ValueError unless the checksum of a file is right."""
     _header_end(raw[:8], len(raw), kind)
     place, checksum = _checksum(raw)
     if raw[place : place + len(checksum)] != checksum:
@@ -113,7 +113,7 @@ def check_container(raw: bytes, kind: Format = DETECTOR) -> None:
 
 
 def with_checksum(raw: bytes) -> bytes:
-    """Return the content of a file with the checksum that belongs to it."""
+    """Return the bytes of a file with their checksum."""
     place, checksum = _checksum(raw)
     return raw[:place] + checksum + raw[place + len(checksum) :]
 

@@ -1,8 +1,8 @@
-"""The layout of a file: which values it holds, by name, and what each of them may be.
+"""The layout of a file: the names of its values, and the type and range of each.
 
 A layout is a table from dotted names to kinds: :class:`Array` for tensors, the kinds of :mod:`pyod_quadric.allowed` for
-everything else. The same table takes a dataclass apart, checks what comes out of a file, which is untrusted, and puts the
-dataclass together again.
+everything else. By the same table a dataclass is written, the untrusted values of a file are validated, and the dataclass is
+built again.
 """
 
 import math
@@ -33,7 +33,7 @@ class Array:
     least, above, most : float
         Bounds of the entries.
     largest : float
-        What the largest absolute value must at least be.
+        A lower bound of the largest absolute value.
     finite : bool
         Whether NaN and infinity are refused; bounds are for finite entries.
     empty : bool
@@ -75,7 +75,7 @@ def taken_apart(thing: Any, layout: Layout) -> dict[str, Any]:
 
 
 def put_together(kind: type[T], values: Mapping[str, Any], before: str = "") -> T:
-    """Return a dataclass from values by their dotted names; what is not there is None or left to its default."""
+    """Return a dataclass from values by their dotted names; missing values are None or the default."""
     given: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
@@ -108,11 +108,11 @@ def check_values(
         By dotted names.
     layout : dict
     optional : collection of str
-        Beginnings of names whose values are all there, or all missing.
+        Prefixes of names whose values are all present or all missing.
     owner : str
-        Whose values they are, for errors.
+        The owner of the values, for error messages.
     sizes : dict, optional
-        Of dimensions, where they are known.
+        The known sizes of dimensions.
     """
     differing = values.keys() - layout.keys()  # of which there may be very many
     expected = {} if differing else {name: kind for name, kind in layout.items() if _is_expected(name, values, optional)}

@@ -5,11 +5,11 @@
 ``manifold``
     orthonormal frames, and a fast Stiefel manifold for geoopt
 ``riemannian``
-    geoopt's part in it, or the same of our own where geoopt does not import
+    the part that geoopt provides, with a replacement if geoopt cannot be imported
 ``constraints``
     orthonormality by penalty or on the manifold: the one place where the two differ
 ``starts``
-    where training starts
+    starting quadrics
 ``state``
     the state of a run, as checkpoints hold it
 ``loop``

@@ -1,8 +1,8 @@
 """How orthonormality is held while quadrics are trained: the one place where penalty and manifold differ.
 
-Trained quadrics are a *frame*, the part that has to be orthonormal, and the *rest*, which is free. For the Hilbert-Schmidt
-inner product the frame is the packed matrices and the rest is b and c; for the coefficient-wise inner product the frame is
-all monomial coefficients and there is no rest.
+Trained quadrics consist of a *frame*, which has to be orthonormal, and a *rest*, which is free. For the Hilbert-Schmidt inner
+product the frame is the packed matrices and the rest is b and c; for the coefficient-wise inner product the frame is all
+monomial coefficients and there is no rest.
 """
 
 import math
@@ -32,9 +32,9 @@ class Constraint(ABC):
     Parameters
     ----------
     quadrics : Quadrics
-        Where to start; their frame is made orthonormal.
+        The starting quadrics; their frame is made orthonormal.
     inner_product : {"hs", "coefficient"}
-        What the frame is orthonormal in.
+        The inner product in which the frame is orthonormal.
     """
 
     dimensions = ("m", "F")  # of the frame as the optimiser sees it
@@ -128,13 +128,13 @@ class Constraint(ABC):
             optimizer.state[parameter][own] = saved if saved.ndim == 0 else saved.to(parameter)
 
     def check_frame(self) -> None:
-        """Raise a ValueError if a frame that was put here is none that this constraint allows."""
+        """Raise a ValueError if the current frame does not satisfy the constraint."""
         error = float(self.error())
         if not error <= self.most_error:
             raise ValueError(f"its frame is not orthonormal, but off by {error:.3g}")
 
     def error(self) -> Tensor:
-        """Return how far the frame is from orthonormal: the unsquared ``‖ṼᵀṼ - I‖``."""
+        """Return the orthonormality error, the unsquared ``‖ṼᵀṼ - I‖``."""
         return orthonormality_error(self.frame.T)
 
 
@@ -187,7 +187,7 @@ class PenaltyConstraint(Constraint):
 class StiefelConstraint(Constraint):
     """Orthonormality by staying on the Stiefel manifold, with geoopt's RiemannianSGD or an Adam for frames.
 
-    The linear and constant parts ride along as Euclidean parameters.
+    The linear and constant parts are Euclidean parameters.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class StiefelConstraint(Constraint):
 
 
 def constraint_for(options: TrainingOptions, start: Quadrics) -> Constraint:
-    """Return what holds orthonormality, as the options ask for it: the one place where the choice is made."""
+    """Return the constraint that the options ask for. Only this function chooses between penalty and manifold."""
     if options.constraint == "penalty":
         weight = 1.0 if options.orthonormality_weight is None else options.orthonormality_weight
         return PenaltyConstraint(start, options.inner_product, weight)

@@ -1,7 +1,7 @@
 """The training loop: minibatches, learning-rate schedule, early stop, history, checkpoints.
 
-All randomness follows from the seed in the options and the number of the epoch. So a run that was killed resumes from its last
-checkpoint, and on a CPU ends bit for bit as without the interruption.
+All randomness follows from the seed in the options and the number of the epoch. So a killed run resumes from its last
+checkpoint, and on a CPU the result is the same, bit for bit, as without the interruption.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What training takes from geoopt, or the same of its own where geoopt does not import.
+"""The parts of geoopt that training needs, with a replacement if geoopt cannot be imported.
 
 geoopt compiles its helpers by a call that torch has deprecated. The warnings concern geoopt's authors, so users do not see them
 here. Training still works if torch removes the call, or if geoopt is missing: it needs only a manifold parameter and stochastic

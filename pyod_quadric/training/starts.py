@@ -1,4 +1,4 @@
-"""Where training starts: random, in closed form, or given."""
+"""Starting quadrics for training: random, in closed form, or given."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -24,15 +24,15 @@ def starting_quadrics(
     generator: torch.Generator,
     dtype: torch.dtype = torch.float32,
 ) -> Quadrics:
-    """Return where to start, by name.
+    """Return starting quadrics, by name.
 
     Parameters
     ----------
     init : {"auto", "spectral", "random"} or Quadrics
-        The closed form, a random frame, or quadrics that are given. "auto" is the closed form up to 100 features and a random
-        frame above, where the closed form takes too long.
+        The closed form, a random frame, or given quadrics. "auto" is the closed form up to 100 features and a random frame
+        above, where the closed form takes too long.
     blocks : iterable of Tensor of shape (?, d)
-        Rows in working coordinates; gone through only for the closed form.
+        Rows in working coordinates, read only for the closed form.
     n_quadrics, n_features : int
     generator : torch.Generator
         For the random frame; the result is on its device.
@@ -111,7 +111,7 @@ def spectral_quadrics(blocks: Iterable[Tensor], n_quadrics: int) -> Quadrics:
 
 
 def check_n_quadrics(n_quadrics: int, n_features: int) -> None:
-    """Raise a ValueError if so many quadrics cannot be orthonormal."""
+    """Raise a ValueError if this many quadrics cannot be orthonormal."""
     if not 1 <= n_quadrics <= packed_size(n_features):
         raise ValueError(
             f"n_quadrics must be from 1 to d (d + 1) / 2 = {packed_size(n_features)} for d = {n_features} features, since no "
@@ -120,6 +120,6 @@ def check_n_quadrics(n_quadrics: int, n_features: int) -> None:
 
 
 def check_given(init: Quadrics, n_quadrics: int, n_features: int) -> None:
-    """Raise a ValueError if given quadrics are not those that are needed."""
+    """Raise a ValueError if given quadrics have the wrong number or dimension."""
     if (init.n_quadrics, init.n_features) != (n_quadrics, n_features):
         raise ValueError(f"init must hold {n_quadrics} quadrics in {n_features} working coordinates, got {init}")

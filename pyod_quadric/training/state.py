@@ -1,7 +1,7 @@
-"""The state of a run, as checkpoints hold it: what each value is called, of which type and shape it is, and how large.
+"""The state of a run as stored in checkpoints: names, types, shapes and bounds of its values.
 
-A checkpoint is a file, and files are untrusted. So a run takes from it what is declared here and nothing else, and learning
-rates, momenta and the like are those of its own options.
+Checkpoints are untrusted input. A run takes from them only what is declared here; learning rates, momenta and the like come
+from its own options.
 """
 
 from collections.abc import Mapping
@@ -42,18 +42,18 @@ class Best:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunState:
-    """Where a run is.
+    """The state of a run.
 
     Parameters
     ----------
     fingerprint : dict of str
-        What tells the run from another one.
+        The identity of the run.
     epoch, batch : int
         Of the next step.
     stale : int
         Epochs since the best.
     seconds : float
-        That the run has taken so far.
+        The time the run has taken so far.
     sums : Tensor of shape (2,)
         Of losses and of rows, in this epoch.
     first : Tensor of shape (2,), optional
