@@ -130,6 +130,16 @@ def write_results(output: Path, name: str, results: Mapping[str, Any], figure: F
     print(f"\nwritten: {output / name}.json and .png")
 
 
+def stored_results(output: Path, name: str) -> dict[str, Any]:
+    """Return the figures of an earlier run from ``<name>.json``, with their environment, to draw them again."""
+    path = output / f"{name}.json"
+    if not path.exists():
+        raise SystemExit(f"there are no figures to draw in {path}; run the benchmark without --redraw")
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    print(f"figures of {path}, measured with {results['environment']}")
+    return results
+
+
 def environment() -> dict[str, Any]:
     """Return what the figures were measured with."""
     return {
@@ -152,6 +162,11 @@ def argument_parser(docstring: str, *, data: bool, seeds: bool | None = False) -
     if data:
         parser.add_argument("--data", type=Path, default=DATA, help="folder of the data; see README.md beside the benchmarks")
     return parser
+
+
+def add_redraw(parser: argparse.ArgumentParser) -> None:
+    """Add an option to draw the figures of an earlier run again."""
+    parser.add_argument("--redraw", action="store_true", help="draw the figures in the output folder again; measure nothing")
 
 
 def resident(name: str) -> int:

@@ -5,10 +5,10 @@ detectors have default parameters and run on all threads. Each size is timed up 
 shortest time counts. A size is skipped when the smaller ones let expect that it would take too long; the expectation is a power
 of n through the last two sizes.
 
-Run it with ``python -m examples.benchmarks.cost --output DIR`` on a quiet machine, in about half an hour. What is measured is
-kept in ``cost_timings.json``, and a run that was killed goes on from it. Where others are at
-work, waiting for them would be counted, and threads that wait for each other multiply it: there, run it with
-``OMP_NUM_THREADS=1`` and ``--cpu-time``, which counts only the processor's time for this process.
+Run it with ``python -m examples.benchmarks.cost --output DIR`` on a quiet machine, in about half an hour. It keeps what it has
+measured in ``cost_timings.json``, and a killed run resumes from it. On a machine with other work, run it with
+``OMP_NUM_THREADS=1`` and ``--cpu-time``, which counts only the processor's time for this process: otherwise waiting would be
+counted, too. ``--redraw`` draws ``cost.json`` of the output folder again and measures nothing.
 """
 
 import json
@@ -25,12 +25,31 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from examples.benchmarks._common import argument_parser, environment, markdown_table, write_results
+from examples.benchmarks._common import (
+    add_redraw,
+    argument_parser,
+    environment,
+    markdown_table,
+    stored_results,
+    write_results,
+)
 from examples.benchmarks._detection_cells import OURS, make_detector, quiet
 
 NEURAL = ("AutoEncoder", "DeepSVDD", "VAE")
 METHODS = (OURS, *NEURAL, "OCSVM", "KNN", "LOF", "GMM", "IForest")
 NEED_FLOAT64 = ("GMM",)
+# Colours that colour-blind people tell apart (Okabe and Ito); neural detectors are dashed.
+STYLES = {
+    OURS: ("#d55e00", "o", "-"),
+    "AutoEncoder": ("#0072b2", "s", "--"),
+    "DeepSVDD": ("#cc79a7", "s", "--"),
+    "VAE": ("#000000", "s", "--"),
+    "OCSVM": ("#cc79a7", "v", "-"),
+    "KNN": ("#0072b2", "^", "-"),
+    "LOF": ("#009e73", "X", "-"),
+    "GMM": ("#e69f00", "D", "-"),
+    "IForest": ("#56b4e9", "P", "-"),
+}
 MOST_SECONDS = 160.0  # that a size may be expected to take
 REPETITIONS, ENOUGH_SECONDS = 3, 5.0
 N_WARM = 100
@@ -183,28 +202,27 @@ def claims_table(found: dict[str, Any]) -> str:
     return markdown_table(["detector", "fit over ours, large n", "ours is faster at"], rows)
 
 
-def draw(timings: list[Timing], size: Size, kind: str) -> Figure:
-    """Draw fit times and scoring throughput against n, a column for each d."""
+def draw(timings: list[Timing], size: Size, kind: str, n_threads: int) -> Figure:
+    """Draw fit times and scoring throughput against the rows of the fit, a column for each number of features."""
     n_columns = len(size.n_features)
     figure, panels = plt.subplots(2, n_columns, figsize=(1 + 4 * n_columns, 8), layout="constrained", sharex=True, sharey="row")
-    colours = {method: f"C{place}" for place, method in enumerate(size.methods)}
     for (row, name), (column, d) in product(enumerate((FIT, SCORE)), enumerate(size.n_features)):
         ax = panels[row, column]
         for method in reversed(size.methods):  # ours on top
             curve = [t for t in timings if (t.method, t.n_features, t.skipped) == (method, d, False)]
             heights = [t.fit_seconds if name == FIT else throughput(t, size) for t in curve]
-            style = {"linewidth": 2.5, "color": "black"} if method == OURS else {"color": colours[method], "alpha": 0.8}
-            marker = "s--" if method in NEURAL else "o-"
-            ax.loglog([t.n_rows for t in curve], heights, marker, label=method, markersize=5, **style)
+            colour, marker, line = STYLES[method]
+            style = {"color": colour, "marker": marker, "linestyle": line, "linewidth": 3 if method == OURS else 1.5}
+            ax.loglog([t.n_rows for t in curve], heights, label=method, markersize=5, **style)
         if row == 0:
-            ax.set_title(f"d = {d}")
+            ax.set_title(f"{d} features")
         else:
-            ax.set_xlabel("n, rows that are fitted")
+            ax.set_xlabel("rows of the fit")
         ax.grid(alpha=0.3)
     for ax, name in zip(panels[:, 0], (FIT, SCORE), strict=True):
         ax.set_ylabel(name)
     figure.suptitle(
-        f"{kind.capitalize()} with {torch.get_num_threads()} CPU thread(s), float32; {size.n_scored} rows are scored; "
+        f"{kind.capitalize()}, {n_threads} CPU thread{'s' if n_threads > 1 else ''}, float32, {size.n_scored:,} rows scored; "
         f"curves end where a fit would take over {MOST_SECONDS:.0f} s"
     )
     handles, labels = panels[0, 0].get_legend_handles_labels()
@@ -212,8 +230,13 @@ def draw(timings: list[Timing], size: Size, kind: str) -> Figure:
     return figure
 
 
-def main(output: Path, fast: bool = False, seed: int = 0, cpu_time: bool = False) -> dict[str, Any]:
+def main(output: Path, fast: bool = False, seed: int = 0, cpu_time: bool = False, redraw: bool = False) -> dict[str, Any]:
     """Measure, print the tables, write ``cost.json`` and ``cost.png``, and return the results."""
+    if redraw:
+        stored = stored_results(output, "cost")
+        size, timings = Size(**stored["size"]), [Timing(**timing) for timing in stored["timings"]]
+        write_results(output, "cost", stored, draw(timings, size, stored["kind"], stored["environment"]["threads"]))
+        return stored
     size = FAST if fast else FULL
     kind, clock = ("processor time", time.process_time) if cpu_time else ("time", time.perf_counter)
     print(f"{kind}, seed {seed}, {environment()}")
@@ -231,11 +254,12 @@ def main(output: Path, fast: bool = False, seed: int = 0, cpu_time: bool = False
         print(f"\n{timings_table(timings, size, name)}")
     print(f"\n{claims_table(found)}\n\nour scoring with the most rows fitted is slower by {found['our_scoring_slower_by']}")
     results = {"size": size._asdict(), "seed": seed, "kind": kind, "timings": [timing._asdict() for timing in timings], **found}
-    write_results(output, "cost", results, draw(timings, size, kind))
+    write_results(output, "cost", results, draw(timings, size, kind, torch.get_num_threads()))
     return results
 
 
 if __name__ == "__main__":
     parser = argument_parser(__doc__, data=False)
+    add_redraw(parser)
     parser.add_argument("--cpu-time", action="store_true", help="count the processor's time for this process only")
     main(**vars(parser.parse_args()))

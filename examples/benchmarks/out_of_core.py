@@ -6,7 +6,8 @@ fits a detector with quadrics in 50 coordinates and scores all rows. (In 100, th
 should not grow with them but for one number a row.
 
 Run it with ``python -m examples.benchmarks.out_of_core --output DIR``; it writes files of up to some gigabytes to a temporary
-folder and removes them. Other sizes: ``--rows 6000000``, which takes an hour. Linux only.
+folder and removes them. Other sizes: ``--rows 6000000``, which takes an hour. ``--redraw`` draws ``out_of_core.json`` of the
+output folder again and measures nothing. Linux only.
 """
 
 import json
@@ -23,9 +24,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from examples.benchmarks._common import argument_parser, markdown_table, resident, write_results
+from examples.benchmarks._common import (
+    add_redraw,
+    argument_parser,
+    markdown_table,
+    resident,
+    stored_results,
+    write_results,
+)
 
-MEGABYTE = 10**6
+MEGABYTE, GIGABYTE = 10**6, 10**9
 FULL = {"n_rows": (250_000, 500_000, 1_000_000), "n_features": 512, "limit": 1500 * MEGABYTE}
 FAST = {"n_rows": (2_000, 4_000), "n_features": 16, "limit": 1500 * MEGABYTE}
 
@@ -81,18 +89,25 @@ def measure(path: Path, limit: int) -> dict[str, Any]:
 def draw(results: list[dict[str, Any]], limit: int) -> Figure:
     """Draw peak memory against the size of the file."""
     figure, ax = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
-    sizes = [result["file_bytes"] / MEGABYTE for result in results]
-    ax.plot(sizes, sizes, "--", color="grey", label="the file")
-    ax.axhline(limit / MEGABYTE, color="black", linestyle=":", label="limit of the address space")
-    ax.plot(sizes, [result["peak_bytes"] / MEGABYTE for result in results], "o-", color="#d55e00", label="peak of the fit")
-    ax.set(xlabel="size of the file, MB", ylabel="memory beyond the start, MB", title="A fit from a .npy file", ylim=(0, None))
+    sizes = [result["file_bytes"] / GIGABYTE for result in results]
+    ax.plot(sizes, sizes, "--", color="grey", label="the file itself")
+    ax.axhline(limit / GIGABYTE, color="black", linestyle=":", label="memory that the process may have")
+    ax.plot(
+        sizes, [result["peak_bytes"] / GIGABYTE for result in results], "o-", color="#d55e00", label="peak of fit and score"
+    )
+    title = f"Fit and score of {results[0]['n_rows']:,} to {results[-1]['n_rows']:,} rows from a .npy file"
+    ax.set(xlabel="size of the file, GB", ylabel="memory beyond the start, GB", title=title, ylim=(0, None))
     ax.grid(alpha=0.3)
     ax.legend()
     return figure
 
 
-def main(output: Path, fast: bool = False, seed: int = 0, rows: tuple[int, ...] = ()) -> dict[str, Any]:
+def main(output: Path, fast: bool = False, seed: int = 0, rows: tuple[int, ...] = (), redraw: bool = False) -> dict[str, Any]:
     """Measure, print the table, write ``out_of_core.json`` and ``out_of_core.png``, and return the results."""
+    if redraw:
+        stored = stored_results(output, "out_of_core")
+        write_results(output, "out_of_core", stored, draw(stored["results"], stored["limit"]))
+        return stored
     size: dict[str, Any] = FAST if fast else FULL
     results = []
     with tempfile.TemporaryDirectory() as folder:
@@ -115,5 +130,6 @@ if __name__ == "__main__":
         child(sys.argv[2], int(sys.argv[3]))
     else:
         parser = argument_parser(__doc__, data=False)
+        add_redraw(parser)
         parser.add_argument("--rows", type=int, nargs="+", default=(), help="other sizes of the files")
         main(**vars(parser.parse_args()))

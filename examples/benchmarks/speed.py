@@ -11,6 +11,7 @@ the monomials of a point, the loss is that of the paper with its penalty, and to
 matrices put together from the coefficients, which is kinder.
 
 Run it with ``python -m examples.benchmarks.speed --output DIR``, with ``OMP_NUM_THREADS`` as you like, on a quiet machine.
+``--redraw`` draws ``speed.json`` of the output folder again and measures nothing.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,16 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import Parameter
 
-from examples.benchmarks._common import argument_parser, best_seconds, environment, markdown_table, training_step, write_results
+from examples.benchmarks._common import (
+    add_redraw,
+    argument_parser,
+    best_seconds,
+    environment,
+    markdown_table,
+    stored_results,
+    training_step,
+    write_results,
+)
 from pyod_quadric.geometry.distances import second_order_from
 from pyod_quadric.geometry.quadrics import Quadrics, hs_norm, values_and_gradient_norms
 from pyod_quadric.training.constraints import Constraint, PenaltyConstraint, StiefelConstraint
@@ -40,6 +50,9 @@ NAIVE_TARGET = 25.0
 UNIT = "unit: one forward product"
 IN_PLACE = "the same product, into memory that is there"
 SCALED = ("scoring", "penalty step", "Stiefel step")
+COLOURS = {"scoring": "#0072b2", "penalty step": "#e69f00", "Stiefel step": "#009e73"}  # for colour-blind people, too
+MARKERS = {"scoring": "o", "penalty step": "s", "Stiefel step": "^"}
+NAMES = {"n": "n, rows", "m": "m, quadrics", "d": "d, features"}
 # name: (target, limit)
 TARGETS = {
     "scoring": (1.1, 1.0),
@@ -234,13 +247,14 @@ def draw(results: dict[str, Any], size: Size) -> Figure:
         curve = results["scaling"][name]
         sizes = np.array(curve["sizes"], dtype=float)
         for task, seconds in curve["seconds"].items():
-            ax.loglog(sizes, 1e3 * np.array(seconds), "o-", label=f"{task}, last slope {curve['last_exponent'][task]:.2f}")
+            label = f"{task}, last slope {curve['last_exponent'][task]:.2f}"
+            ax.loglog(sizes, 1e3 * np.array(seconds), color=COLOURS[task], marker=MARKERS[task], label=label)
         reference = 1e3 * curve["seconds"]["scoring"][-1] * (sizes / sizes[-1]) ** slope
         ax.loglog(sizes, reference, "k--", label=f"slope {slope}")
         ax.set_xticks(sizes, [f"{number:g}" for number in sizes])
         ax.minorticks_off()
         fixed = ", ".join(f"{other} = {number}" for other, number in base.items() if other != name)
-        ax.set(xlabel=name, ylabel="milliseconds (best of 5)", title=f"cost against {name} ({fixed})")
+        ax.set(xlabel=NAMES[name], ylabel="milliseconds (best of 5)", title=f"Cost against {name} ({fixed})")
         ax.grid(alpha=0.3)
         ax.legend()
     return figure
@@ -259,7 +273,7 @@ def _draw_units(ax: Axes, units: dict[str, float], size: Size) -> None:
     ax.set_yticks(places, [name.replace(", ", ",\n") for name in names])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.15 * max(units[name] for name in names))
-    title = f"n = {size.n_rows}, d = {size.n_features}, m = {size.n_quadrics}, float32"
+    title = f"{size.n_rows} rows, {size.n_features} features, {size.n_quadrics} quadrics, float32"
     ax.set(xlabel="units (one forward product)", title=title)
     ax.legend(loc="upper right")
 
@@ -286,8 +300,12 @@ def scaling_table(scaling: dict[str, Any]) -> str:
     return markdown_table(["cost grows like this power of", *SCALED], rows)
 
 
-def main(output: Path, fast: bool = False, seed: int = 0) -> dict[str, Any]:
+def main(output: Path, fast: bool = False, seed: int = 0, redraw: bool = False) -> dict[str, Any]:
     """Measure, print the tables, write ``speed.json`` and ``speed.png``, and return the results."""
+    if redraw:
+        stored = stored_results(output, "speed")
+        write_results(output, "speed", stored, draw(stored, Size(**stored["size"])))
+        return stored
     size = FAST if fast else FULL
     problem = make_problem(size.n_rows, size.n_features, size.n_quadrics, seed)
     print(f"n = {size.n_rows}, d = {size.n_features}, m = {size.n_quadrics}, float32, seed {seed}, {environment()}")
@@ -312,4 +330,6 @@ def main(output: Path, fast: bool = False, seed: int = 0) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(**vars(argument_parser(__doc__, data=False).parse_args()))
+    parser = argument_parser(__doc__, data=False)
+    add_redraw(parser)
+    main(**vars(parser.parse_args()))

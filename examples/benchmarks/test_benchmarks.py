@@ -102,6 +102,9 @@ def test_speed(tmp_path, capsys):
     timed += [curve["seconds"] for curve in results["scaling"].values()]
     assert all(0 < number < math.inf for number in numbers(timed))
     assert all(math.isfinite(number) for number in numbers(results))
+    (tmp_path / "speed.png").unlink()
+    speed.main(tmp_path, redraw=True)
+    assert files(tmp_path, "speed") == results
 
 
 @pytest.mark.parametrize("differentiate", [True, False])
@@ -173,6 +176,14 @@ def test_out_of_core(tmp_path, capsys):
     assert "peak beyond the start" in capsys.readouterr().out
     assert [result["n_scores"] for result in results["results"]] == [2000, 4000]
     assert all(0 <= result["peak_bytes"] < results["limit"] for result in results["results"])
+    (tmp_path / "out_of_core.png").unlink()
+    out_of_core.main(tmp_path, redraw=True)
+    assert files(tmp_path, "out_of_core") == results
+
+
+def test_redraw_without_figures_says_so(tmp_path):
+    with pytest.raises(SystemExit, match=r"there are no figures to draw in .*cost\.json"):
+        cost.main(tmp_path, redraw=True)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # of torch, to itself, where POGO is installed
@@ -273,6 +284,9 @@ def test_cost(tmp_path, capsys):
     assert "| KNN |" in capsys.readouterr().out
     assert len(results["timings"]) == 12
     assert all(0 < number < math.inf for number in numbers(results))
+    (tmp_path / "cost.png").unlink()
+    cost.main(tmp_path, redraw=True)
+    assert files(tmp_path, "cost") == results
 
 
 @pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")  # of torch, to itself
