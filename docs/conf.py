@@ -20,7 +20,8 @@ add_module_names = False
 
 html_theme = "furo"
 html_title = "pyod-quadric"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["narrow.css"]
 html_theme_options = {
     # Code of 98 characters fits the column.
     "light_css_variables": {"color-brand-primary": "#0b5c8f", "color-brand-content": "#0b5c8f", "code-font-size": "75%"},

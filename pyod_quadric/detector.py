@@ -428,7 +428,8 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         >>> rng = np.random.default_rng(0)
         >>> detector = QuadricDetector().fit(rng.normal(size=(2000, 3)))
         >>> new = rng.normal(size=(1000, 3))
-        >>> [float(detector.predict(new, false_positive_rate=rate).mean()) for rate in (0.01, 0.1)]
+        >>> rates = (0.01, 0.1)
+        >>> [float(detector.predict(new, false_positive_rate=rate).mean()) for rate in rates]
         [0.011, 0.114]
         >>> int(detector.predict(new, false_discovery_rate=0.05).sum())
         0
