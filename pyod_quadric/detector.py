@@ -778,7 +778,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
 
     @property
     def input_quadrics_(self) -> Quadrics | None:
-        """The quadrics as polynomials of the (normalised) input: m matrices of size d × d, computed on each access."""
+        """The quadrics as polynomials of the (normalised) input, with m matrices of size d × d, computed on each access."""
         check_is_fitted(self, "model_")
         return self.model_.in_input_space()
 

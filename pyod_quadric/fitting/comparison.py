@@ -56,8 +56,12 @@ class ConstraintRun:
     lr : float
     quadrics : Quadrics
         After training.
-    losses, errors, seconds : list of float
-        The held-out loss, the orthonormality error and the elapsed seconds, at the start and after each epoch.
+    losses : list of float
+        The held-out loss, at the start and after each epoch.
+    errors : list of float
+        The orthonormality error, likewise.
+    seconds : list of float
+        The elapsed time, likewise.
     orthonormal_loss : float
         The held-out loss of the quadrics after they are made orthonormal.
 

@@ -49,7 +49,7 @@ class Spectrum:
 
     @property
     def n_quadrics(self) -> int:
-        """The suggested number of quadrics: that of the remaining axes, and at least 1."""
+        """The suggested number of quadrics, one for each remaining axis and at least 1."""
         return max(1, len(self.variances) - self.dimension)
 
     def decay(self) -> NDArray[np.float64]:

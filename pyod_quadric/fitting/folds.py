@@ -58,7 +58,7 @@ class FoldedRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the rows as computed with: their own, or float64 in coordinates of their span."""
+        """The type of the rows in computations; float64 in coordinates of their span, else their own."""
         return self.rows.dtype if self.basis is None else torch.float64
 
     def merged(self) -> "FoldedRows":

@@ -43,8 +43,10 @@ class IdentificationRate:
         The share of genuine pairs that reach it, and whose rows are more similar to each other than to any distractor.
     threshold : float
         A pair passes as genuine if its similarity is at least this; -inf if all pairs may pass.
-    n_genuine, n_different : int
-        The numbers of pairs of one identity, and of different identities.
+    n_genuine : int
+        The number of pairs of one identity.
+    n_different : int
+        The number of pairs of different identities.
     n_distractors : int
 
     Examples

@@ -18,8 +18,10 @@ class HalfHalfResult:
     ----------
     cutoffs : ndarray of shape (r,)
         The cutoffs, chosen on the first half.
-    before, after : list of IdentificationRate
-        The rates on the second half, without and with the cutoff.
+    before : list of IdentificationRate
+        The rates on the second half without the cutoff.
+    after : list of IdentificationRate
+        The rates on the second half with the cutoff.
 
     Examples
     --------
@@ -67,8 +69,10 @@ def half_half_protocol(
     Parameters
     ----------
     X : array-like of shape (n, d), Tensor, or path of a ``.npy`` file
-    labels, scores : array-like of shape (n,)
-        Identities, and outlier scores (see :func:`outlier_scores`).
+    labels : array-like of shape (n,)
+        Identities.
+    scores : array-like of shape (n,)
+        Outlier scores; see :func:`outlier_scores`.
     distractors : array-like of shape (m, d), Tensor, or path of a ``.npy`` file, optional
     distractor_scores : array-like of shape (m,), optional
     n_repeats : int, default=10
