@@ -18,7 +18,7 @@ from examples.quadric_example import CONTAMINATION, generate_data
 from pyod_quadric import QuadricDetector
 
 FIRST, ALL, LATEST = "fit to the first chunk", "partial_fit, all rows alike", "partial_fit, window"
-COLOURS = {FIRST: "tab:gray", ALL: "tab:orange", LATEST: "tab:blue"}
+COLOURS = {FIRST: "tab:gray", ALL: "#e69f00", LATEST: "#0072b2"}
 
 
 def chunk_at(number: int, n_chunks: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:

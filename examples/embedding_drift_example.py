@@ -85,14 +85,12 @@ def draw(p_values: list[float], sideways: list[float], named: list[float]) -> Fi
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 6), layout="constrained", sharex=True)
     days = np.arange(1, N_DAYS + 1)
     drawn, is_alarm = np.maximum(p_values, 1e-12), np.array(p_values) < ALARM
-    top.scatter(days[~is_alarm], drawn[~is_alarm], color="tab:blue", label="no alarm")
-    top.scatter(days[is_alarm], drawn[is_alarm], color="tab:orange", marker="D", label="alarm")
+    top.scatter(days[~is_alarm], drawn[~is_alarm], color="#0072b2", label="no alarm")
+    top.scatter(days[is_alarm], drawn[is_alarm], color="#d55e00", marker="D", label="alarm")
     top.axhline(ALARM, color="black", linestyle=":", label=f"alarm below {ALARM:g}")
     top.set(yscale="log", ylabel="p-value of the batch", title=f"{N_ROWS} rows a day; p-values below 1e-12 are drawn there")
     bottom.step(days, sideways, where="mid", color="black", label="lie sideways")
-    bottom.step(
-        days, named, where="mid", color="tab:orange", label=f"rows named, of which {FALSE_DISCOVERIES:.0%} may be wrong"
-    )
+    bottom.step(days, named, where="mid", color="#d55e00", label=f"rows named, of which {FALSE_DISCOVERIES:.0%} may be wrong")
     bottom.set(xlabel="day", ylabel="rows")
     for axes in (top, bottom):
         axes.axvspan(10.5, 20.5, color="tab:gray", alpha=0.15)

@@ -53,7 +53,7 @@ def pictures(n_people: int, n_each: int, share_bad: float, rng: np.random.Genera
 def draw(gallery: Pictures, p_values: np.ndarray, result: HalfHalfResult) -> Figure:
     """Draw how bad pictures are against their p-values, and the identification rate with and without them."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", width_ratios=(3, 2))
-    for is_bad, colour, marker, name in ((False, "tab:blue", "o", "good"), (True, "tab:orange", "D", "bad")):
+    for is_bad, colour, marker, name in ((False, "#0072b2", "o", "good"), (True, "#d55e00", "D", "bad")):
         some = (gallery.badness > 0.2) == is_bad
         label = f"{name} ({some.sum()} pictures)"
         left.scatter(gallery.badness[some], p_values[some], s=8, color=colour, marker=marker, label=label)
@@ -61,7 +61,7 @@ def draw(gallery: Pictures, p_values: np.ndarray, result: HalfHalfResult) -> Fig
     left.set(yscale="log", xlabel="how bad a picture is, from 0 to 1", ylabel="p-value", title="Pictures of the gallery")
     left.legend(loc="upper right")
     summary = result.summary()
-    for shift, when, name, colour in ((-0.2, "before", "all pictures", "tab:gray"), (0.2, "after", "robust", "tab:blue")):
+    for shift, when, name, colour in ((-0.2, "before", "all pictures", "tab:gray"), (0.2, "after", "robust", "#0072b2")):
         heights = [summary[f"{rate}_{when}"][0] for rate in ("ir", "full_ir")]
         bars = right.bar(np.arange(2) + shift, heights, width=0.38, color=colour, label=name)
         right.bar_label(bars, fmt="%.3f")

@@ -155,8 +155,8 @@ def draw(p_values: dict[str, np.ndarray]) -> Figure:
     styles = {
         "in scope": {"color": "black"},
         "in scope, fitted without groups": {"color": "black", "linestyle": "dashed"},
-        "other things": {"color": "tab:orange"},
-        "other questions": {"color": "tab:blue"},
+        "other things": {"color": "#e69f00"},
+        "other questions": {"color": "#0072b2"},
     }
     for kind, values in p_values.items():
         ax.plot(errors, np.mean(values[:, None] <= errors, axis=0), label=f"{kind} ({len(values)} questions)", **styles[kind])

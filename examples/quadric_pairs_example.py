@@ -23,7 +23,7 @@ from examples._drawing import draw_segments, intersection_segments, set_axes
 from pyod_quadric import Quadrics, second_order_distance
 
 HALF_WIDTH = 1.5  # of the cube in which everything is drawn
-COLOURS = "gold", "mediumseagreen"
+COLOURS = "#e69f00", "#56b4e9"  # for colour-blind people, too
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from sklearn.metrics import roc_auc_score
 
 from examples._baselines import Method, methods, principal_distance, quadrics
 from pyod_quadric import QuadricDetector
+from pyod_quadric.plotting import COLOURS
 
 CACHE = Path.home() / ".cache" / "pyod-quadric"
 SENTENCES = "vaderSentiment==3.3.2"
@@ -185,11 +186,12 @@ def draw(tables: Mapping[str, Table]) -> Figure:
 
 def _draw_table(ax: Axes, heading: str, table: Table) -> None:
     kinds = list(next(iter(table.values())))
-    for kind, marker, shift in zip(kinds, "osD", (-0.2, 0.0, 0.2), strict=True):
+    for kind, marker, colour, shift in zip(kinds, "osD", COLOURS[:3], (-0.2, 0.0, 0.2), strict=True):
         areas = [values[kind] for values in table.values()]
         means, spreads = [values.mean() for values in areas], [values.std() for values in areas]
         places = np.arange(len(table)) + shift
-        ax.errorbar(means, places, xerr=spreads, fmt=marker, markersize=4, capsize=2, linewidth=1, label=kind)
+        style = {"fmt": marker, "color": colour, "markersize": 4, "capsize": 2, "linewidth": 1}
+        ax.errorbar(means, places, xerr=spreads, label=kind, **style)
     n_repeats = len(next(iter(table.values()))[kinds[0]])
     ax.set_title(f"{heading}: mean and standard deviation of {n_repeats} subsamples", fontsize=11)
     ax.set_yticks(range(len(table)), list(table))

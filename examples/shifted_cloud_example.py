@@ -100,7 +100,7 @@ def draw_panel(ax: Axes, points: Tensor, centre: Tensor, conics: dict[str, Quadr
     axis = torch.linspace(-HALF_WIDTH, HALF_WIDTH, 401, dtype=torch.float64)
     grid = torch.stack(torch.meshgrid(axis, axis, indexing="xy"), dim=-1) + centre
     x, y = grid[0, :, 0].numpy(), grid[:, 0, 1].numpy()
-    ax.scatter(*points.T.numpy(), s=14, color="tab:blue")
+    ax.scatter(*points.T.numpy(), s=14, color="#0072b2")
     for colour, conic in conics.items():
         style = "dashed" if colour == "black" else "solid"
         values = conic.values(grid.reshape(-1, 2)).reshape(grid.shape[:2])
@@ -112,7 +112,7 @@ def draw_panel(ax: Axes, points: Tensor, centre: Tensor, conics: dict[str, Quadr
 def _legend(points: Tensor) -> tuple[list[object], list[str]]:
     """Return handles and labels for what all panels share."""
     handles = [
-        plt.Line2D([], [], color="tab:blue", marker="o", markersize=4, linestyle=""),
+        plt.Line2D([], [], color="#0072b2", marker="o", markersize=4, linestyle=""),
         plt.Line2D([], [], color="#d55e00", linewidth=2),
         plt.Line2D([], [], color="black", linewidth=2, linestyle="dashed"),
     ]

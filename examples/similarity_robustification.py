@@ -223,7 +223,7 @@ def draw(results: Results, false_positive_rate: float) -> Figure:
     for ax, (attribute, title) in zip(panels, (("ir", "IR"), ("full_ir", "Full IR")), strict=True):
         for place, result in enumerate(results.values()):
             before, after = (np.array([getattr(rate, attribute) for rate in rates]) for rates in (result.before, result.after))
-            ax.plot(after - before, np.full(len(after), place), "o", color="tab:blue", alpha=0.35, markeredgewidth=0)
+            ax.plot(after - before, np.full(len(after), place), "o", color="#0072b2", alpha=0.35, markeredgewidth=0)
             ax.plot(np.mean(after - before), place, "|", color="black", markersize=18, markeredgewidth=2)
         ax.axvline(0, color="grey", linewidth=0.8)
         ax.set(title=f"{title} (initially {before.mean():.3f})", xlabel=f"gain in {title} on the other half")

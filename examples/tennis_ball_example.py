@@ -37,7 +37,7 @@ from pyod_quadric.training.loop import train
 from pyod_quadric.training.starts import spectral_quadrics
 
 HALF_WIDTH = 1.5  # of the cube in which the fitted curve is looked for
-COLOURS = {"kernel PCA": "tab:orange", "proposed, penalty": "tab:blue", "proposed, Stiefel": "#009e73"}
+COLOURS = {"kernel PCA": "#e69f00", "proposed, penalty": "#0072b2", "proposed, Stiefel": "#009e73"}
 
 Distances = dict[str, list[float]]  # for each method, one number a cloud
 

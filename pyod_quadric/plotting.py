@@ -30,10 +30,10 @@ LONG_TAIL = 20  # of scores: the largest, in units of the median
 CELLS_IN_PLANE, CELLS_IN_SPACE = 200, 24
 MOST_POINTS = 5000  # of a scatter plot
 CONSTRAINT_NAMES: dict[ConstraintName, str] = {"penalty": "penalty", "stiefel": "manifold"}
-CONSTRAINT_COLOURS = {"penalty": "tab:orange", "stiefel": "tab:blue"}
-# Which colour-blind people tell apart (Okabe and Ito).
+# Colours that colour-blind people tell apart (Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 ABNORMAL = "#d55e00"
+CONSTRAINT_COLOURS = {"penalty": COLOURS[1], "stiefel": COLOURS[0]}
 
 
 def plot_contributions(
@@ -125,7 +125,7 @@ def plot_spectrum(spectrum: Spectrum, *, ax: Axes | None = None) -> Axes:
     numbers = np.arange(1, len(spectrum.variances) + 1)
     ax.plot(numbers, spectrum.decay(), ".-", label="−log(λₙ / λ₁)")
     label = f"Wold: dimension {spectrum.dimension}, so {spectrum.n_quadrics} quadrics"
-    ax.axvline(spectrum.dimension + 0.5, color="tab:orange", linestyle="--", label=label)
+    ax.axvline(spectrum.dimension + 0.5, color=COLOURS[1], linestyle="--", label=label)
     ax.set(xlabel="principal axis n", ylabel="−log of its share of the largest variance", title="How many quadrics?")
     _legend_below(ax)
     return ax
@@ -158,13 +158,13 @@ def plot_history(history: Mapping[str, Sequence[float]], *, ax: Axes | None = No
         _, ax = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
     epochs = np.arange(1, len(loss) + 1)
     held_out = np.asarray(history.get("held_out_loss", []), dtype=float)
-    lines = ax.plot(epochs, loss, ".-", color="tab:blue", label="loss")
+    lines = ax.plot(epochs, loss, ".-", color=COLOURS[0], label="loss")
     if len(held_out) and np.isfinite(held_out).any():
         lines += ax.plot(epochs, held_out, ".-", color=COLOURS[2], label="loss of held-out rows")
     errors = np.asarray(history.get("orthonormality_error", []), dtype=float)
     if len(errors):
         right = ax.twinx()
-        lines += right.plot(epochs, errors, ".--", color="tab:orange", label="orthonormality error (right axis)")
+        lines += right.plot(epochs, errors, ".--", color=COLOURS[1], label="orthonormality error (right axis)")
         right.set(ylabel="orthonormality error ‖ṼᵀṼ − I‖", yscale="log" if (errors > 0).all() else "linear")
     ax.set(xlabel="epoch", ylabel="mean distance, summed over quadrics", title="Training")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -195,7 +195,7 @@ def draw(entries: Entries, plan: Plan) -> Figure:
 
 def _draw_column(ax: Axes, row: dict[str, Entry]) -> None:
     for place, (name, item) in enumerate(row.items()):
-        colour = "#d55e00" if name == OURS else "tab:blue"
+        colour = "#d55e00" if name == OURS else "#0072b2"
         mean = item.means["roc_auc"]
         ax.plot(item.by_seed, [place] * len(item.by_seed), "|", color=colour, markersize=9, alpha=0.7)
         ax.plot(mean, place, "o", color=colour)

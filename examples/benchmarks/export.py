@@ -23,6 +23,7 @@ from examples.benchmarks._common import argument_parser, best_seconds, environme
 from examples.benchmarks.cost import mixture
 from pyod_quadric import QuadricDetector
 from pyod_quadric.model.module import exported
+from pyod_quadric.plotting import COLOURS
 
 Scorer = Callable[[NDArray[np.float32]], NDArray[Any]]
 
@@ -120,14 +121,16 @@ def draw(results: list[dict[str, Any]], size: Size) -> Figure:
     """Draw latencies against features, a panel for each batch, and the sizes of files."""
     figure, panels = plt.subplots(1, len(size.batches) + 1, figsize=(4.5 * (len(size.batches) + 1), 4.5), layout="constrained")
     features = [result["n_features"] for result in results]
+    for ax in panels:
+        ax.set_prop_cycle(color=COLOURS, marker=["o", "s", "^", "D", "v"])
     for ax, n in zip(panels, size.batches, strict=False):
         for name in results[0]["seconds"]:
-            ax.plot(features, [1000 * result["seconds"][name][n] for result in results], marker="o", label=name)
+            ax.plot(features, [1000 * result["seconds"][name][n] for result in results], label=name)
         ax.set_title(f"{n} row{'s' * (n > 1)}")
         ax.set_ylabel("milliseconds")
     panels[0].legend()
     for name, label in (("detector", "detector's file"), ("onnx", "ONNX file")):
-        panels[-1].plot(features, [result["files"][name] / 1000 for result in results], marker="o", label=label)
+        panels[-1].plot(features, [result["files"][name] / 1000 for result in results], label=label)
     panels[-1].set_title("size")
     panels[-1].set_ylabel("kB")
     panels[-1].legend()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from examples.benchmarks._common import argument_parser, markdown_table, resident, write_results
 from pyod_quadric import identification_curve, identification_rate
+from pyod_quadric.plotting import COLOURS
 from pyod_quadric.similarity.cutoffs import SHARES
 from pyod_quadric.similarity.pairs import TILE_ROWS
 
@@ -108,10 +109,12 @@ def draw(results: list[dict[str, Any]]) -> Figure:
     """Draw time over bare products and peak memory, over the number of distractors."""
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     numbers = [result["size"]["n_distractors"] for result in results]
+    for ax in panels:
+        ax.set_prop_cycle(color=COLOURS[:2], marker=["o", "s"])
     for name in (SINGLE, CURVE):
         ratios = [result[name]["seconds"] / result[BARE]["seconds"] for result in results]
-        panels[0].semilogx(numbers, ratios, "o-", label=name)
-        panels[1].semilogx(numbers, [result[name]["bytes"] / 1e6 for result in results], "o-", label=name)
+        panels[0].semilogx(numbers, ratios, label=name)
+        panels[1].semilogx(numbers, [result[name]["bytes"] / 1e6 for result in results], label=name)
     panels[0].axhline(TARGET_RATIO, color="black", linestyle="--", label="target")
     panels[1].axhline(TARGET_BYTES / 1e6, color="black", linestyle="--", label="target")
     panels[0].set(ylabel="time over that of the bare products", ylim=(0, None))

@@ -182,7 +182,7 @@ def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
     for (bars, curves), (title, entries) in zip(panels, results.items(), strict=True):
         ordered = sorted(entries, key=lambda name: entries[name]["mean"])
         trained = [bool(entries[name]["loss"]) for name in ordered]
-        colours = ["tab:orange" if flag else "tab:blue" for flag in trained]
+        colours = ["#e69f00" if flag else "#0072b2" for flag in trained]
         bars.barh(ordered, [entries[name]["mean"] for name in ordered], color=colours)
         for place, name in enumerate(ordered):
             bars.text(entries[name]["mean"], place, f" {entries[name]['mean']:.3f}", va="center", fontsize=8)
