@@ -88,7 +88,7 @@ def _add_score(parser: argparse.ArgumentParser) -> None:
         "--fdr",
         type=share,
         metavar="SHARE",
-        help="label as many rows as can be such that at most this share of them are inliers; holds the scores in memory",
+        help="label as many rows as possible, of which on average at most this share are inliers; holds all scores",
     )
     parser.add_argument("--labels-output", metavar="FILE", help="a .npy file for the labels")
     parser.add_argument("--batch-size", type=int, default=SCORE_ROWS, help="rows in memory at once (default: %(default)s)")
@@ -177,7 +177,7 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
 
 # What each command does, and its arguments; the command itself is the module of the same name.
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "fit": ("learn what is normal from rows, and write a model file", _add_fit),
+    "fit": ("fit a detector to rows, and write a model file", _add_fit),
     "score": ("write outlier scores and labels of rows", _add_score),
     "drift": ("test whether a whole batch of rows is like the rows of the fit", _add_drift),
     "explain": ("write what each feature adds to the scores of given rows, or of the top outliers", _add_explain),
@@ -187,7 +187,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         _add_compare,
     ),
     "robustness": (
-        "measure the identification rate before and after the similarities of outliers are taken away",
+        "measure the identification rate of a similarity, with and without outliers",
         _add_robustness,
     ),
     "info": ("say what is in a model file", _add_info),
@@ -243,7 +243,7 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add the wish for silence."""
+    """Add the option that silences notes and progress."""
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, no notes, no summary")
 
 

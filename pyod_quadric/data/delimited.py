@@ -75,7 +75,7 @@ class CsvFile(TextFile):
         return np.stack([as_floats(batch.column(name), np.dtype(np.float64)) for name in self._features], axis=1)
 
     def _batches(self, features: list[str], others: list[str]) -> Iterator[Any]:
-        """Go through the lines once; yield batches with some of the features as numbers, and other columns as texts."""
+        """Yield, in one pass over the lines, batches with some of the features as numbers, and other columns as texts."""
         arrow, kept = self._arrow, self._first
         types = dict.fromkeys(features, arrow.float64()) | dict.fromkeys(others, arrow.string())
         with self._text() as file:

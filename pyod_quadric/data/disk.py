@@ -132,7 +132,7 @@ class NpyFile(OnDisk):
             rows[:] = numbers.reshape(count, self.n_features)[picked]
 
     def _numbers(self, file: FileIO, first: int, count: int) -> NDArray[Any]:
-        """Return so many numbers, from one on, as they are stored."""
+        """Return ``count`` numbers from the index ``first`` on, as they are stored."""
         numbers = np.empty(count, self._stored)
         self._fill(file, first, numbers)
         return numbers
@@ -149,7 +149,7 @@ class NpyFile(OnDisk):
 
 
 def _npy_header(file: IO[bytes], there: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape, whether columns come one after the other, and the type; of so many bytes as there are."""
+    """Return the shape, whether the order is Fortran's, and the type, after a check against the size of the file."""
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:

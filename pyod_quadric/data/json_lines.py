@@ -82,7 +82,7 @@ class JsonLinesFile(TextFile):
             raise ValueError(f"{self.origin}: {error}") from error
 
     def _batches(self, features: list[str], others: list[str]) -> Iterator[Any]:
-        """Go through the lines once; yield batches with some of the features, and other columns as they are."""
+        """Yield, in one pass over the lines, batches with some of the features, and other columns as they are."""
         types = {name: self._number(name) for name in features} | {name: self._others[name] for name in others}
         schema, n_rows = self._arrow.schema(list(types.items())), 0
         with self._text() as file:

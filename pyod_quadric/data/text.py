@@ -42,7 +42,7 @@ class TextFile(OnDisk):
 
     @abstractmethod
     def _batches(self, features: list[str], others: list[str]) -> Iterator[Any]:
-        """Go through the lines once; yield arrow batches with some of the features, and other columns as they are."""
+        """Yield, in one pass over the lines, Arrow batches with some of the features, and other columns as they are."""
 
     @abstractmethod
     def _rows(self, batch: Any) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ NEAR = 1e-3  # the largest width of a cell, in units of the spread of rows
 EXACT = 1e-12  # a width in which equal rows meet, whatever the rounding, and no others
 LEAST_SPREAD = 0.1  # of a column, in units of that of the median one
 CHANCE = 0.01  # the share of rows that may meet another one by chance
-# What occurs so many times as often as the average row is no accident of the collection: new rows will be like it, too.
+# A row that occurs this many times as often as the average row is not a copy by accident: new rows will equal it, too.
 FREQUENT = 5
 LARGEST_SHARE = 0.1  # of the rows, in a set of copies: with larger ones there is little to hold out
 BOUND = 2.0**62  # of the number of a cell

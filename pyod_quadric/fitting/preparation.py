@@ -32,13 +32,13 @@ MOST_BLOCK_ROWS = 8192
 # fifty thousand, one gained .1 in ROC-AUC and the other lost .07. Embeddings of images and texts have at most 70.
 LARGE_UNIT = 1e6
 N_SPREAD = 4000  # rows by which spreads are seen
-# What is farther out than so many typical distances is put there. Tables with long tails come to some millions, those of
-# ADBench to 200; beside a row at 1e9, the variance of others is rounding in the sum of all.
+# Rows farther out than this many typical distances are moved to there. Tables with long tails reach some millions, those of
+# ADBench 200; with a row at 1e9, the variance of the others is lost to rounding in the sum of all.
 ABSURD = 1e7
 ORDINARY = 40  # exponents of two that a typical distance may have, up to 1e12 and down to 1e-12
 SMALLEST, LARGEST = 1e-303, 1e303  # typical distances beyond which numbers round too much, or overflow
-# A column with a larger number than so many typical distances in most rows has the same one there, which float64 cannot square
-# beside the others.
+# A column whose entries are mostly larger than this many typical distances is constant up to rounding; float64 cannot hold its
+# square together with the others.
 MOST_OFFSET = 1e15
 CLIPPED = 1e100  # of sizes: larger ones are absurd by any measure, and their squares are still finite
 TAILS = (0.01, 0.99)  # quantiles to which they are clipped, so that a few absurd entries make no unit

@@ -53,7 +53,7 @@ def in_blocks(
 
 
 def _placed(blocks: Iterator[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-    """Go through blocks that follow each other; gives where each stands, and the block."""
+    """Yield consecutive blocks with their slices."""
     start = 0
     for block in blocks:
         yield slice(start, start + len(block)), block

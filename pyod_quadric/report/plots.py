@@ -13,7 +13,7 @@ BLUE, ORANGE, BLACK = "#0072b2", "#d55e00", "#1b1b1b"  # which colour-blind peop
 LONG_TAIL = 20  # of scores: the largest, in units of the median
 MOST_QUADRICS = 60
 REACH = 1  # of the map beyond the middle 98 % of the rows, in their width
-# The scores between which pictures are drawn: a part of the median, and so many thresholds, unless rows of the fit have more.
+# The range of the drawn scores: from this part of the median to this many thresholds, or to the largest score of the fit.
 LEAST_SCORE, MOST_SCORE = 1000, 20
 OF_ROWS = {"title": {"text": "% of rows"}, "rangemode": "tozero"}
 
