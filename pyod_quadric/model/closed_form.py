@@ -30,7 +30,7 @@ from pyod_quadric.model.moments import negligible_variance
 SpectralInnerProduct = Literal["hs", "coefficient", "gradient"]
 Eigenvectors = Callable[[Tensor, int], Tensor]  # of a symmetric matrix, as many as are wanted, by ascending eigenvalues
 N_STRIPES = 4  # of a symmetric product; each is a product of its own, so that they must not be too thin
-# Above this size, float32 rows are multiplied in float32, and a few eigenvectors come from inverse iteration: this many iterations,
+# Above this size, float32 rows are multiplied in float32, and inverse iteration finds a few eigenvectors: this many iterations,
 # with a basis this many times the number of vectors, and at least this large. A full float64 solution takes ten times as long.
 WIDE = packed_size(51)
 N_ITERATIONS, OVERSAMPLING, LEAST_BASIS = 3, 1.25, 500
