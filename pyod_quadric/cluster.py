@@ -134,7 +134,8 @@ def score_dask(rows: "dask.array.Array", path: str | PathLike[str]) -> "dask.arr
     needed = int(scorer._model().n_features_in_)
     if rows.ndim != 2 or rows.shape[1] != needed:
         raise ValueError(f"rows must have shape (n, {needed}), as those of the fit, got {tuple(rows.shape)}")
-    whole_rows: Any = rows.rechunk({1: -1})  # type: ignore[no-untyped-call]  # Dask has types for some functions only
+    untyped: Any = rows  # Dask has types for some functions only
+    whole_rows = untyped.rechunk({1: -1})
     scores: dask.array.Array = whole_rows.map_blocks(scorer, dtype=np.float64, drop_axis=1, meta=np.empty(0))
     return scores
 
