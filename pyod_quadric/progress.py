@@ -9,6 +9,8 @@ tqdm is imported when the first line is shown. Its process lock and its monitor 
 start method of multiprocessing.
 """
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ T = TypeVar("T")
 
 KEPT_SECONDS = 0.5  # of a stage whose line stays when it is over
 UNCOUNTED = "{desc} [{elapsed}]"
+USUAL_SIZE = {"ncols": 80, "nrows": 24}  # of a terminal
 
 
 class Count:
@@ -61,7 +64,7 @@ class _Report:
         is_outer, started = not self._open, monotonic()
         self._open.append(name)
         if is_outer and self._shown:
-            self._line = _line_class()(desc=name, bar_format=UNCOUNTED, leave=False)
+            self._line = _line_class()(desc=name, bar_format=UNCOUNTED, leave=False, **_size())
         elif not is_outer:
             self._rename()
         kept = False
@@ -201,6 +204,14 @@ def counted(parts: Iterable[T], total: int | None, unit: str, size: Callable[[T]
         for part in parts:
             yield part
             done.advance(size(part))
+
+
+def _size() -> dict[str, int]:
+    """Return a size for terminals of size 0, which containers have, and on which tqdm writes nothing; others it asks itself."""
+    try:
+        return {} if os.get_terminal_size(sys.stderr.fileno()).columns else USUAL_SIZE
+    except (AttributeError, OSError, ValueError):  # no terminal, or no file at all
+        return {}
 
 
 @cache

@@ -1,5 +1,6 @@
 """A fit says where it is and where its time went, to whoever asks, and is silent otherwise."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -100,6 +101,28 @@ def test_a_failure_ends_its_line(capsys, monkeypatch):
     with reported(shown=True), stage("next"):
         pass
     assert lines(capsys.readouterr().err)[-1] == "next: 0.0 s"
+
+
+def test_a_terminal_that_does_not_know_its_width_has_lines_too():
+    """A new pseudo-terminal has 0 columns, and so have those of ``docker run -t`` and ``script`` without a terminal around."""
+    pty = pytest.importorskip("pty")
+    code = """
+import sys
+from pyod_quadric.progress import counted, reported, stage
+with reported(shown=True), stage("known"):
+    list(counted("abcd", 4, "letters"))
+print("over", file=sys.stderr)
+"""
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
+        written = b""
+        while b"over" not in written:  # what is written may come a little later, in parts
+            written += os.read(ours, 4096)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert any(line.startswith("known: 100%") and "4/4 [" in line for line in lines(written.decode())), written
 
 
 def test_threads_report_apart():
