@@ -1,5 +1,7 @@
 """The documentation is complete and leads somewhere: public names, tables of contents, links, pictures, examples."""
 
+import ast
+import builtins
 import inspect
 import re
 from collections import Counter
@@ -12,6 +14,8 @@ import pyod_quadric
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.relative_to(DOCS).parts[0] != "_build"]
+READERS_OWN = {"table", "rows", "embeddings", "detector"}  # that code on a page may use without making them
+GUIDES = [page for page in PAGES if page.parent.name != "proposals"]  # which has parts of code of others
 FENCED = re.compile(r"^(`{3,}).*?^\1$", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -62,6 +66,30 @@ def test_links_and_pictures_lead_somewhere(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in headings(target), link
+
+
+def names_in(code):
+    """Return the names that code makes, and those that it uses."""
+    made, used = set(dir(builtins)), set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else made).add(node.id)
+        elif isinstance(node, ast.alias):
+            made.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            made.add(node.name)
+        elif isinstance(node, ast.arg):
+            made.add(node.arg)
+    return made, used
+
+
+@pytest.mark.parametrize("page", [*GUIDES, ROOT / "README.md"], ids=name_of)
+def test_code_that_is_not_run_uses_what_the_page_has_made(page):
+    made_before = set(READERS_OWN)
+    for kind, code in re.findall(r"^```(py|python)\n(.*?)^```$", page.read_text(), flags=re.DOTALL | re.MULTILINE):
+        made, used = names_in(code)
+        made_before |= made
+        assert kind == "python" or used <= made_before, (code, used - made_before)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
