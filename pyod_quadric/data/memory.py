@@ -81,10 +81,10 @@ def dtype_of(source: Any) -> np.dtype[Any] | None:
 
 
 def _refuse_what_has_no_rows(source: Any) -> None:
-    if (isinstance(source, Tensor) and source.layout in SPARSE) or (hasattr(source, "nnz") and hasattr(source, "todense")):
+    if _is_sparse(source):
         raise TypeError(
             "rows must be dense, but these are sparse: reduce them to some hundred columns before, by scikit-learn's "
-            "TruncatedSVD in a pipeline, or make them dense (X.toarray(), X.to_dense()) if memory allows"
+            "TruncatedSVD in a pipeline, or make them dense (X.toarray(), X.to_dense(), X.sparse.to_dense()) if memory allows"
         )
     if isinstance(source, Mapping):
         keys = listed([str(key) for key in source])
@@ -93,6 +93,13 @@ def _refuse_what_has_no_rows(source: Any) -> None:
         raise TypeError("a torch Dataset gives its rows one by one; give DataLoader(dataset, batch_size=1024), or its tensor")
     if not hasattr(source, "__array__") and hasattr(source, "collect"):
         raise TypeError(f"rows must be in memory, but a {type(source).__name__} is a query; give its result, X.collect()")
+
+
+def _is_sparse(source: Any) -> bool:
+    """Return whether this is a sparse tensor, a sparse matrix, or a data frame of sparse columns."""
+    if isinstance(source, Tensor):
+        return source.layout in SPARSE
+    return (hasattr(source, "nnz") and hasattr(source, "todense")) or hasattr(getattr(source, "sparse", None), "to_dense")
 
 
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)

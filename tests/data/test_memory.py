@@ -183,6 +183,7 @@ BAD = {
     "batches": (lambda: [X[:40], X[40:]], ValueError, "batches of rows in a list.*torch.cat or numpy.concatenate"),
     "scipy sparse": (lambda: scipy.sparse.csr_array(X), TypeError, "sparse: reduce them .* TruncatedSVD in a pipeline"),
     "torch sparse": (lambda: torch.from_numpy(X).to_sparse(), TypeError, "sparse: reduce them .* TruncatedSVD"),
+    "pandas sparse": (lambda: FRAME.astype("Sparse"), TypeError, r"sparse: reduce them .* X\.sparse\.to_dense\(\)"),
     "meta": (lambda: torch.from_numpy(X).to("meta"), ValueError, "on the meta device, .* no values"),
     "complex tensor": (lambda: torch.ones(5, 2) * 1j, ValueError, "must hold real numbers, got torch.complex64"),
     "one-dimensional tensor": (
@@ -208,6 +209,10 @@ def test_errors_say_what_to_do(make, error, message):
     for method in (QuadricDetector().fit, QuadricDetector().partial_fit, detector.decision_function):
         with pytest.raises(error, match=message):
             method(make())
+
+
+def test_a_column_may_be_called_sparse():
+    assert QuadricDetector().fit(FRAME.rename(columns={"a": "sparse"})).feature_names_in_[0] == "sparse"
 
 
 def test_other_packages_are_not_imported():
