@@ -24,6 +24,17 @@ def import_pyarrow(what: str) -> ModuleType:
     return pyarrow  # type: ignore[no-any-return]
 
 
+def as_file(arrow: Any, text: bytes) -> Any:
+    """Return text as a file in pyarrow's own memory, to be parsed.
+
+    Threads of pyarrow may let go of a file when the call that reads it is over. If it is an object of Python, and Python is
+    about to end, that aborts the process.
+    """
+    memory = arrow.allocate_buffer(len(text))
+    memoryview(memory).cast("B")[:] = text
+    return arrow.BufferReader(memory)
+
+
 def index_names(schema: Any) -> set[str]:
     """Return the columns that hold the index of a pandas DataFrame, by its metadata; none if that cannot be parsed."""
     try:

@@ -2,20 +2,22 @@
 
 import codecs
 import csv
-import io
 import re
 from collections.abc import Iterator
+from itertools import chain
 from os import PathLike
+from reprlib import repr as shortened
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyod_quadric.data.arrow import as_floats, import_pyarrow
+from pyod_quadric.data.arrow import as_file, as_floats, import_pyarrow
 from pyod_quadric.data.columns import Choice, no_numbers
-from pyod_quadric.data.text import BLOCK_BYTES, MOST_LINE_BYTES, Continued, TextFile
+from pyod_quadric.data.text import BLOCK_BYTES, MOST_LINE_BYTES, TextFile, blocks_of_lines
 
-BYTES_PER_COLUMN = 2**10  # pyarrow reads 32 blocks ahead, and a line must fit into one
+BYTES_PER_COLUMN = 2**10  # so that a block has many rows
+ROW = re.compile(r"Row #(\d+)")
 CONVERSION = re.compile(r"CSV column #(\d+): .*invalid value '(.*)'", re.DOTALL)
 
 
@@ -76,37 +78,43 @@ class CsvFile(TextFile):
 
     def _batches(self, features: list[str], others: list[str]) -> Iterator[Any]:
         """Yield, in one pass over the lines, batches with some of the features as numbers, and other columns as texts."""
-        arrow, kept = self._arrow, self._first
+        arrow, kept, n_rows, beginning = self._arrow, self._first, 0, b""
         types = dict.fromkeys(features, arrow.float64()) | dict.fromkeys(others, arrow.string())
         with self._text() as file:
             if self._header and kept is None:
                 self._first_line(file)
-            source = Continued(b"" if kept is None or self._header else kept.encode(), file)
-            try:
-                yield from arrow.csv.open_csv(source, **self._options(types))
-            except arrow.ArrowInvalid as error:
-                if "Empty CSV" in str(error):
-                    return
-                if found := CONVERSION.search(str(error)):
-                    late = {self._all_names[int(found[1])]: repr(found[2])}
-                    raise no_numbers(self.origin, self._texts(source.beginning, features) | late) from error
-                raise ValueError(f"{self.origin}: {error}") from error
-
-    def _options(self, types: dict[str, Any]) -> dict[str, Any]:
-        read, parse, convert = self._arrow.csv.ReadOptions, self._arrow.csv.ParseOptions, self._arrow.csv.ConvertOptions
-        block_bytes = max(BLOCK_BYTES, BYTES_PER_COLUMN * len(self._all_names))
-        return {
-            "read_options": read(column_names=self._all_names, block_size=block_bytes, use_threads=False),
             # In one column a line without anything is a row, whose number is missing.
-            "parse_options": parse(delimiter=self._delimiter, ignore_empty_lines=len(self._all_names) > 1),
-            "convert_options": convert(include_columns=list(types), column_types=types),
-        }
+            size, blank = max(BLOCK_BYTES, BYTES_PER_COLUMN * len(self._all_names)), len(self._all_names) == 1
+            blocks = blocks_of_lines(file, size, blank)
+            for block in blocks if kept is None or self._header else chain([kept.encode()], blocks):
+                beginning = beginning or block
+                try:
+                    table = self._parsed(block, types)
+                except arrow.ArrowInvalid as error:
+                    raise self._what_is_wrong(str(error), n_rows, beginning, features) from error
+                n_rows += len(table)
+                yield from table.to_batches()
 
-    def _texts(self, beginning: bytes, features: list[str]) -> dict[str, str]:
-        """Return those features that hold texts in the first lines, with an example of each."""
-        lines = beginning[: beginning.rfind(b"\n") + 1]
+    def _what_is_wrong(self, error: str, n_before: int, beginning: bytes, features: list[str]) -> ValueError:
+        """Return what is raised for an error of pyarrow in lines after so many rows."""
+        if found := CONVERSION.search(error):
+            late = {self._all_names[int(found[1])]: shortened(found[2])}
+            return no_numbers(self.origin, self._texts(beginning, features) | late)
+        return ValueError(f"{self.origin}: " + ROW.sub(lambda found: f"Row #{n_before + int(found[1])}", error))
+
+    def _parsed(self, lines: bytes, types: dict[str, Any]) -> Any:
+        arrow = self._arrow.csv
+        return arrow.read_csv(
+            as_file(self._arrow, lines),
+            arrow.ReadOptions(column_names=self._all_names, block_size=len(lines) + 1, use_threads=False),
+            arrow.ParseOptions(delimiter=self._delimiter, ignore_empty_lines=len(self._all_names) > 1),
+            arrow.ConvertOptions(include_columns=list(types), column_types=types),
+        )
+
+    def _texts(self, lines: bytes, features: list[str]) -> dict[str, str]:
+        """Return those features that hold texts in some lines, with an example of each."""
         try:
-            table = self._arrow.csv.read_csv(io.BytesIO(lines), **self._options(dict.fromkeys(features, self._arrow.string())))
+            table = self._parsed(lines, dict.fromkeys(features, self._arrow.string()))
         except self._arrow.ArrowInvalid:
             return {}
         missing = {*self._arrow.csv.ConvertOptions().null_values}
@@ -114,7 +122,7 @@ class CsvFile(TextFile):
             name: next((text for text in table.column(name).to_pylist() if not (text in missing or _is_number(text))), None)
             for name in features
         }
-        return {name: repr(text) for name, text in examples.items() if text is not None}
+        return {name: shortened(text) for name, text in examples.items() if text is not None}
 
     def _first_line(self, file: IO[bytes]) -> str:
         line = file.readline(MOST_LINE_BYTES).removeprefix(codecs.BOM_UTF8)

@@ -17,10 +17,10 @@ from pyod_quadric.data.arrow import as_labels, import_pyarrow
 from pyod_quadric.data.columns import Choice, ChoiceError, listed
 from pyod_quadric.data.delimited import CsvFile
 from pyod_quadric.data.disk import NpyFile, array_of, check_npy, damage_named, open_npz
-from pyod_quadric.data.json_lines import JsonLinesFile, blocks_of_lines, check_lines
+from pyod_quadric.data.json_lines import JsonLinesFile, check_lines
 from pyod_quadric.data.parquet import ParquetFile
 from pyod_quadric.data.sources import RowSource, Shards
-from pyod_quadric.data.text import STDIN
+from pyod_quadric.data.text import STDIN, blocks_of_lines
 
 AnyPath = str | PathLike[str]
 READERS: dict[str, Callable[[Path, Choice, list[str] | None], RowSource]] = {

@@ -1,19 +1,18 @@
 """Rows as JSON lines: ``.jsonl`` and ``.ndjson`` files, and streams of them."""
 
-import io
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from os import PathLike
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyod_quadric.data.arrow import as_floats, as_rows, features_in, id_type, import_pyarrow, is_list
+from pyod_quadric.data.arrow import as_file, as_floats, as_rows, features_in, id_type, import_pyarrow, is_list
 from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.sources import no_rows
-from pyod_quadric.data.text import BLOCK_BYTES, MOST_LINE_BYTES, TextFile
+from pyod_quadric.data.text import TextFile, blocks_of_lines
 
 ROW = re.compile(r" in row (\d+)$")
 NULL_FIRST, NULL_LINE = re.compile(rb"(\xef\xbb\xbf)?\s*null"), re.compile(rb"\n[ \t\r]*null")
@@ -117,7 +116,8 @@ class JsonLinesFile(TextFile):
         json = self._arrow.json
         parse = json.ParseOptions() if schema is None else json.ParseOptions(schema, unexpected_field_behavior="ignore")
         try:
-            return json.read_json(io.BytesIO(block), json.ReadOptions(use_threads=False, block_size=len(block) + 1), parse)
+            whole = json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+            return json.read_json(as_file(self._arrow, block), whole, parse)
         except self._arrow.ArrowInvalid as error:
             text = ROW.sub(lambda found: f" in row {n_before + int(found[1])}", str(error))
             hint = "; leave such columns out by drop=..." if "Column(/" in text and schema is not None else ""
@@ -128,12 +128,3 @@ def check_lines(block: bytes, path: object) -> None:
     """Raise a ValueError if a line is null, since some versions of pyarrow end the process on such a first line."""
     if NULL_FIRST.match(block) or NULL_LINE.search(block):
         raise ValueError(f"{path}, one JSON object for each line: a line holds null, and no object; leave such lines out")
-
-
-def blocks_of_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the file in blocks of whole lines."""
-    while block := file.read(BLOCK_BYTES):
-        if not block.endswith(b"\n"):
-            block += file.readline(MOST_LINE_BYTES)
-        if block.strip():
-            yield block

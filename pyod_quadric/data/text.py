@@ -116,35 +116,28 @@ class TextFile(OnDisk):
                 yield file
 
 
-class Continued:
-    """A stream with some bytes put back before it, which remembers its beginning.
+def blocks_of_lines(file: IO[bytes], size: int = BLOCK_BYTES, blank: bool = False) -> Iterator[bytes]:
+    r"""Go through a file, some whole lines at a time.
+
+    Parameters
+    ----------
+    file : file of bytes
+    size : int, optional
+        How many bytes a block has at least, unless it is the last.
+    blank : bool, default=False
+        Whether blocks of blank lines count, too.
 
     Examples
     --------
     >>> import io
-    >>> stream = Continued(b"a,b", io.BytesIO(b",c"))
-    >>> stream.read(9), stream.read(9), stream.beginning
-    (b'a,b', b',c', b'a,b,c')
+    >>> list(blocks_of_lines(io.BytesIO(b"1,2\n3,4\n5,6"), size=5))
+    [b'1,2\n3,4\n', b'5,6']
     """
-
-    def __init__(self, before: bytes, rest: IO[bytes]) -> None:
-        self._before, self._rest, self.closed, self.beginning = before, rest, False, b""
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, at most ``size``."""
-        taken, self._before = self._before[:size], self._before[size:]
-        taken = taken or self._rest.read(size)
-        if len(self.beginning) < BLOCK_BYTES:
-            self.beginning += taken
-        return taken
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def close(self) -> None:
-        """Drop the stream without closing it."""
-        self.closed = True
+    while block := file.read(size):
+        if not block.endswith(b"\n"):
+            block += file.readline(MOST_LINE_BYTES)
+        if blank or block.strip():
+            yield block
 
 
 def _stacked(parts: Iterable[NDArray[np.float64]], n_features: int) -> NDArray[np.float64]:

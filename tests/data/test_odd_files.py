@@ -1,16 +1,20 @@
 """Files as other programs leave them: partitions, empty parts, notes of pandas, empty lines and other ends of lines."""
 
+import sys
 import warnings
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector
+from pyod_quadric.data.arrow import as_file
 from pyod_quadric.data.columns import Choice
 from pyod_quadric.data.files import open_rows, read_labels
 
@@ -180,3 +184,32 @@ def test_an_array_is_no_archive(tmp_path):
     for read in (open_rows, read_labels):
         with pytest.raises(ValueError, match=r"rows\.npz cannot be read: it holds one array"):
             read(tmp_path / "rows.npz")
+
+
+def test_threads_of_pyarrow_never_hold_what_is_python_s(tmp_path, monkeypatch):
+    """They let go of a file when they like; letting go of an object of Python aborts a process that is about to end."""
+    text = b"a,b\n1,2\n" * 10
+    n_held = sys.getrefcount(text)
+    file = as_file(pa, text)
+    assert sys.getrefcount(text) == n_held
+    assert file.read() == text
+    parsed = []
+    for module, name in ((pyarrow.csv, "read_csv"), (pyarrow.json, "read_json")):
+        parse = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda file, *rest, parse=parse: parsed.append(type(file)) or parse(file, *rest))
+    monkeypatch.delattr(pyarrow.csv, "open_csv")
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
+    (tmp_path / "rows.jsonl").write_text('{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n')
+    np.testing.assert_array_equal(read(tmp_path / "rows.csv"), read(tmp_path / "rows.jsonl"))
+    assert set(parsed) == {pa.BufferReader}
+
+
+def test_errors_count_the_rows_of_all_blocks_and_shorten_what_they_quote(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "0.123456789,-0.123456789\n" * 30_000 + "\n1,2,3\n")  # several blocks
+    with pytest.raises(ValueError, match=r"Row #30001: Expected 2 columns, got 3: 1,2,3$"):
+        read(path)
+    path.write_text("a,b\n" + "0.123456789,-0.123456789\n" * 30_000 + f"1,{'x' * 10**6}\n")
+    with pytest.raises(ValueError, match=r"holds no numbers in b \('x+\.\.\.x+'\); leave") as raised:
+        read(path)
+    assert len(str(raised.value)) < 1000
