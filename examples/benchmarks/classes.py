@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from examples.benchmarks._common import argument_parser, environment, markdown_table
+from examples.benchmarks._data import CLINC150, WORDNET, need
 from pyod_quadric import QuadricDetector
 
 Rows = NDArray[np.float32]
@@ -51,7 +52,7 @@ def task(name: str, training: Rows, classes: NDArray[Any], inliers: Rows, outlie
 
 def intents(data: Path, seeds: list[int]) -> Iterator[Task]:
     """Return the tasks of CLINC150."""
-    with np.load(data / "clinc150/minilm.npz") as arrays:
+    with np.load(data / CLINC150) as arrays:
         rows, intent, part = arrays["X"].astype(np.float32), arrays["intent"], arrays["part"]
     training, test, outside = (part == place for place in (0, 2, 5))
     yield task("out of scope", rows[training], intent[training], rows[test], rows[outside])
@@ -64,7 +65,7 @@ def intents(data: Path, seeds: list[int]) -> Iterator[Task]:
 
 def glosses(data: Path) -> Iterator[Task]:
     """Return the tasks of WordNet, whose files are the classes."""
-    with np.load(data / "wordnet/minilm.npz") as arrays:
+    with np.load(data / WORDNET) as arrays:
         rows, file = arrays["X"].astype(np.float32), arrays["lexfile"]
     for number in WORDNET_FILES:
         rng = np.random.default_rng(0)
@@ -147,6 +148,8 @@ METHODS: dict[str, Callable[[Task], NDArray[Any]]] = {
 
 def main(data: Path, seeds: list[int], fast: bool = False) -> dict[str, list[float]]:
     """Print the ROC-AUC of all methods in all tasks as a table, and return them."""
+    if not fast:
+        need(data, CLINC150, WORDNET)
     tasks = [made()] if fast else [*intents(data, seeds), *glosses(data)]
     results = {name: [task.roc_auc(method(task)) for task in tasks] for name, method in METHODS.items()}
     print(f"{environment()}\n")

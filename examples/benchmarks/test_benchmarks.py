@@ -60,6 +60,11 @@ def test_missing_data_end_a_run_with_a_sentence(benchmark, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_missing_data_of_classes_end_a_run_with_a_sentence(tmp_path):
+    with pytest.raises(SystemExit, match=rf"^2 of the 2 files .* not in the folder {tmp_path}: clinc150/minilm.npz, wordnet/"):
+        classes.main(tmp_path, [0])
+
+
 def test_one_missing_set_is_named(tmp_path):
     for path in [*_data.adbench(tmp_path), *(tmp_path / name for name in (_data.SENTENCES, _data.CLINC150, _data.WORDNET))]:
         path.parent.mkdir(parents=True, exist_ok=True)

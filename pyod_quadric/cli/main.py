@@ -61,8 +61,8 @@ def run() -> None:
     """Run the command of this process, and end it."""
     end_by_signals()
     code = main()
-    # Threads that are still there would make Python abort at its end: one of pyarrow that waits for the standard
-    # input after an interruption, or one of gloo that has not let go of its last tensor (pytorch/pytorch#179291).
+    # Threads that are still there would make Python abort at its end: one that was interrupted in a foreign library, or
+    # one of gloo that has not let go of its last tensor (pytorch/pytorch#179291).
     if code == INTERRUPTED or os.environ.get("WORLD_SIZE", "1") != "1":
         with contextlib.suppress(OSError):
             sys.stdout.flush()
