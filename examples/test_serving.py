@@ -1,12 +1,16 @@
 """The service scores like the detector, says what is wrong with a request, and needs neither torch nor PyOD."""
 
+import json
+import re
 import subprocess
 import sys
+from urllib.request import ProxyHandler, Request, build_opener
 
 import numpy as np
 import pytest
 
 from pyod_quadric import QuadricDetector
+from tests.support.processes import HANGING
 
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx2")  # FastAPI's test client
@@ -73,3 +77,22 @@ def test_the_service_imports_nothing_heavy(path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_command_serves_until_it_is_stopped(detector, path):
+    pytest.importorskip("uvicorn")
+    command = [sys.executable, "-m", "examples.serving_example", str(path), "--port", "0"]  # a free one, which is printed
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            printed = ""
+            while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", printed)):
+                line = service.stderr.readline()
+                assert line, printed  # it has ended
+                printed += line
+            content = json.dumps({"rows": NEW.tolist()}).encode()
+            request = Request(f"{found[1]}/score", content, {"Content-Type": "application/json"})
+            with build_opener(ProxyHandler({})).open(request, timeout=HANGING) as answer:
+                scores = json.load(answer)["scores"]
+        finally:
+            service.terminate()
+    np.testing.assert_allclose(scores, detector.decision_function(NEW.astype(np.float32).astype(np.float64)), rtol=1e-10)
