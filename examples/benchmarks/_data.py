@@ -28,8 +28,8 @@ def adbench(data: Path, groups: Iterable[str] = ADBENCH) -> Iterator[Path]:
     return (data / "adbench" / group / f"{name}.npz" for group in groups for name in ADBENCH[group])
 
 
-def need(data: Path, *names: str) -> None:
-    """End the run with a sentence if a file is not there; without names, all of them are needed.
+def need(data: Path, *names: str, faces: Path | None = None) -> None:
+    """End the run with a sentence if a file is not there; without names, all of them are needed, and faces if they are given.
 
     Examples
     --------
@@ -47,3 +47,5 @@ Give the folder that has them by --data; examples/benchmarks/README.md says what
             f"{len(missing)} of the {len(wanted)} files that are needed are not in the folder {data}: {named}. Give the folder "
             "that has them by --data; examples/benchmarks/README.md says what they are and where they come from."
         )
+    if faces is not None and not faces.is_file():
+        raise SystemExit(f"There is no file {faces}. Leave out --faces, or give a file as _regimes.py describes it.")

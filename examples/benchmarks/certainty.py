@@ -120,7 +120,7 @@ def main(
     """Measure, print the tables, write ``certainty.json`` and ``certainty.png``, and return the results."""
     n_draws, n_states = (10, 3) if fast else (1000, 10)
     if not fast:
-        need(data)
+        need(data, faces=faces)
     files = Files(data, faces)
     plan = make_plan(files, [0], fast)
     parallel = Parallel(n_jobs=workers)

@@ -51,7 +51,7 @@ def main(
 ) -> dict[str, Any]:
     """Measure what is missing, print the tables, write ``detection.json`` and ``.png``, and return the results."""
     if not fast and not cached:
-        need(data)
+        need(data, faces=faces)
     files = Files(data, faces)
     plan = make_plan(files, seeds or [0, 1], fast)
     path = output / "detection_cells.json"

@@ -70,6 +70,8 @@ def test_one_missing_set_is_named(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     _data.need(tmp_path)
+    with pytest.raises(SystemExit, match=rf"^There is no file {tmp_path}/faces.npz\. Leave out --faces"):
+        _data.need(tmp_path, faces=tmp_path / "faces.npz")
     (tmp_path / "adbench/Classical/8_celeba.npz").unlink()
     with pytest.raises(SystemExit, match=r"^1 of the 34 files .*: adbench/Classical/8_celeba.npz\. Give"):
         _data.need(tmp_path)
