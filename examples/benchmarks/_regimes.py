@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 
 from examples.benchmarks._common import DataSet, load_adbench, load_sentences, synthetic
 from examples.benchmarks._data import ADBENCH, CLINC150, SENTENCES, WORDNET
@@ -125,7 +126,7 @@ def _load_domains(files: Files, name: str, seed: int, contaminated: bool) -> Dat
     return with_outliers(split, seed) if contaminated else split
 
 
-# --- Many clusters: intents, and the files of WordNet ---
+# --- Many clusters: intents, the files of WordNet, and nine of ten digits ---
 
 
 @cache
@@ -155,6 +156,18 @@ def _load_wordnet(files: Files, name: str, seed: int, contaminated: bool) -> Dat
     parts = inside[N_WORDNET:], inside[:N_WORDNET], outside[:n_outside]
     training, inliers, outliers = (rows[part].astype(np.float32) for part in parts)
     split = dataset(training, inliers, [outliers])
+    return with_outliers(split, seed) if contaminated else split
+
+
+def _digit_names(files: Files) -> list[str]:
+    return [f"all but {digit}" for digit in range(10)]
+
+
+def _load_pixels(files: Files, name: str, seed: int, contaminated: bool) -> DataSet:
+    rows, digit = load_digits(return_X_y=True)
+    rng, is_outside = np.random.default_rng(seed), digit == int(name[-1])
+    inside, outside = (rng.permutation(rows[chosen].astype(np.float32)) for chosen in (~is_outside, is_outside))
+    split = dataset(*reversed(np.split(inside, [len(inside) // 3])), [outside])
     return with_outliers(split, seed) if contaminated else split
 
 
@@ -289,6 +302,7 @@ REGIMES = {
     "domains": Regime("sources of sentences", _domain_names, _load_domains, (CLEAN,)),
     "clinc150": Regime("150 intents", _these("out of scope", "new intents"), _load_intents),
     "wordnet": Regime("WordNet glosses", _these(*LEXICOGRAPHER_FILES), _load_wordnet),
+    "pixels": Regime("nine of ten digits", _digit_names, _load_pixels),
     "digits": Regime("handwritten numbers", _these("spoilt", "foreign"), _load_digits),
     "faces": Regime("faces", _these("bad pictures", "another source"), _load_faces),
     "shapes": Regime("shapes", _these(*SHAPES), _load_shapes),
