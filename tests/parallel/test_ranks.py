@@ -21,10 +21,9 @@ ROOT = Path(__file__).parents[2]
 def run(*arguments):
     """Start two processes by torchrun, and return what they have printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", *map(str, arguments)]
-    # Restarted workers sometimes wait for ever for the store of the agent, so they get one of their own.
-    store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     network = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform.startswith("linux") else {}  # whatever the name of the host means
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | store | network
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | network
+    environment.pop("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", None)  # restarts need no help
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGING)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return finished.stdout

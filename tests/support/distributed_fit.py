@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from pyod_quadric import QuadricDetector, TrainingOptions, random_quadrics, train
 from pyod_quadric.data.stream import Reservoir
+from pyod_quadric.parallel.group import process_group
 from pyod_quadric.training import loop as module
 
 
@@ -158,10 +159,8 @@ def trained_with_checkpoints(path):
 
 if __name__ == "__main__":
     what, folder = sys.argv[1:]
-    dist.init_process_group("gloo")
-    results = {"fits": fits, "killed": killed}[what](folder)
-    Path(folder, f"{what}-{dist.get_rank()}.json").write_text(json.dumps(results))
-    dist.barrier()  # the first process holds the store, which the other may still need
-    group = dist.group.WORLD  # kept, as in pyod_quadric.parallel.group
-    dist.destroy_process_group()
+    with process_group():
+        results = {"fits": fits, "killed": killed}[what](folder)
+        Path(folder, f"{what}-{dist.get_rank()}.json").write_text(json.dumps(results))
+        dist.barrier()  # the first process holds the store, which the other may still need
     os._exit(0)  # a thread of gloo that still holds a tensor would make Python abort now and then (pytorch/pytorch#179291)
