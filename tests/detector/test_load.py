@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -189,3 +190,25 @@ def test_memory_does_not_grow_with_calls():
     n_bytes, n_blocks = (after - before for before, after in zip(found[FIRST], found[LAST], strict=True))
     assert n_bytes < MOST_BYTES
     assert n_blocks < MOST_BLOCKS
+
+
+# In blocks of Python's memory, after 108 further fits and 270 further scorings. A detector that is kept has about 110 of them,
+# scores have three.
+MOST_GROWTH = {"fits": 3_000, "scorings": 400}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="what a process holds is read as Linux tells it")
+def test_fits_and_scorings_leave_nothing_behind():
+    """3,000 fits and 10,000 scorings by hand: ``python -m tests.support.load 3000 10000``."""
+    command = [sys.executable, "-m", "tests.support.load", "120", "300"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=False, timeout=HANGING
+    )
+    assert done.returncode == 0, done.stderr
+    for what, (before, after) in json.loads(done.stdout).items():
+        assert after["blocks"] - before["blocks"] < MOST_GROWTH[what], what
+        assert after["bytes"] - before["bytes"] < 3 * MOST_BYTES, what
+        assert after["threads"] <= before["threads"] + 2, what  # those that have ended may be counted for another moment
+        assert after["python threads"] == before["python threads"] == 1, what
+        assert after["files"] == before["files"], what
