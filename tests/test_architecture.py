@@ -1,8 +1,10 @@
 """The architecture: rooms in one order, each package behind one door, a map that is complete, and versions that agree."""
 
 import ast
+import configparser
 import importlib
 import importlib.metadata
+import re
 import subprocess
 import sys
 import tomllib
@@ -177,6 +179,22 @@ def test_newest_pins_fit_the_declared_range(extra):
     for name, requirement in declared(extra).items():
         if name != "pyod-quadric":
             assert requirement.specifier.contains(newest[name].removeprefix("==")), name
+
+
+def test_a_release_is_built_by_files_that_are_named_by_hash():
+    lines = [line for line in (ROOT / ".ci" / "release.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line)] == []
+    pinned = dict(line.split()[0].split("==") for line in lines)
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    for requirement in map(Requirement, ["build", *needed]):
+        assert requirement.specifier.contains(pinned[requirement.name])
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    release = tox["testenv:release"]
+    assert "--require-hashes" in release["install_command"]
+    assert release["deps"].strip() == "-r {tox_root}/.ci/release.txt"
+    assert "build --no-isolation" in release["commands"]  # isolated, pip would fetch others
+    assert "constraints.txt" in tox["testenv:audit"]["commands"]
 
 
 def test_version_is_the_installed_one():

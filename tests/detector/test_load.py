@@ -18,7 +18,7 @@ from joblib import Parallel, delayed
 from pyod_quadric import QuadricDetector
 from tests.support.processes import HANGING
 
-N_THREADS, N_PROCESSES = 8, 4
+N_THREADS, N_PROCESSES = 16, 4
 FIRST, LAST = 1_000, 5_000
 # What may still be kept after 1,000 calls. A leak of the scores would be 32 MB, one of an object a call 4,000 blocks of memory;
 # what allocators keep, and the system in its large pages, and threads of other tests, is a part of that on any machine.
