@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.model.linear import LinearPart, held_out_spreads
+from pyod_quadric.model.linear import LinearPart, held_out_spreads, principal_axes
 from pyod_quadric.model.moments import Moments
 from tests.support import reference
 from tests.support.strategies import clouds
@@ -86,3 +86,10 @@ def test_the_complement_counts_all_features_of_the_input():
     inside, _ = held_out_spreads([Moments.of(fold) for fold in folds_of(spanned)], 30).parts(0.1)
     assert inside.complement == pytest.approx(plain.complement)
     np.testing.assert_allclose(inside.variances, plain.variances)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-3, 1.0, 1e30])
+def test_the_unit_does_not_decide_which_axes_there_are(unit):
+    variances, axes = principal_axes(unit * torch.diag(torch.tensor([1e-20, 1.0, 1e-3], dtype=torch.float64)))
+    np.testing.assert_allclose(variances, [unit, 1e-3 * unit])
+    np.testing.assert_allclose(axes.abs(), [[0, 1, 0], [0, 0, 1]])

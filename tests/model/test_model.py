@@ -1,6 +1,7 @@
 """Models put together by hand: what their parts do to one another."""
 
 import numpy as np
+import pytest
 import torch
 
 from pyod_quadric import Quadrics, WorkingCoordinates
@@ -34,6 +35,19 @@ def test_the_least_deviation_is_that_of_any_part():
 
 def test_a_score_of_which_nothing_is_known_is_shared_evenly():
     found = _adding_up(
-        torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64), torch.tensor([5.0, 8.0], dtype=torch.float64)
+        torch.tensor([[0.0, 0.0], [1.0, 3.0], [0.125, 0.375]], dtype=torch.float64),
+        torch.tensor([5.0, 8.0, 8.0], dtype=torch.float64),
     )
-    np.testing.assert_array_equal(found, [[2.5, 2.5], [2.0, 6.0]])
+    np.testing.assert_array_equal(found, [[2.5, 2.5], [2.0, 6.0], [2.0, 6.0]])
+
+
+@pytest.mark.parametrize("factor", [1e-120, 1e-3, 1e120])
+def test_a_multiple_of_a_polynomial_is_shared_out_alike(factor):
+    """Near, where gradients are short, and far away."""
+    coordinates = WorkingCoordinates(torch.zeros(2).double(), torch.eye(2).double())
+    points = torch.tensor([[1e-3, 2e-3], [0.3, 0.4], [30.0, 40.0]], dtype=torch.float64)
+    circle = CIRCLE.to(dtype=torch.float64)
+    expected = Model(coordinates, circle).contributions(points)
+    np.testing.assert_allclose(expected[:, 1] / expected[:, 0], [4, 16 / 9, 16 / 9])
+    found = Model(coordinates, circle.scaled(factor)).contributions(points)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
