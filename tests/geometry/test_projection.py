@@ -59,6 +59,15 @@ def test_weights_are_of_squared_ways_where_quadrics_are_curved():
     np.testing.assert_allclose(nearest, [[expected]], atol=1e-8)
 
 
+@pytest.mark.parametrize("factors", [[7.0, 0.5], [1e-3, 1e4]])
+@pytest.mark.parametrize("weights", [None, torch.tensor([2.0, 3.0], dtype=torch.float64)], ids=["met", "weighed"])
+def test_a_multiple_of_a_polynomial_is_the_same_quadric(factors, weights):
+    quadrics, points = ellipsoids(0, 2, 3), torch.tensor(np.random.default_rng(1).normal(size=(6, 3)))
+    expected = nearest_on_intersection(points, quadrics, weights)
+    found = nearest_on_intersection(points, quadrics.scaled(torch.tensor(factors, dtype=torch.float64)), weights)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("weight", [1e12, 1e14, 1e16, 1e20])
 def test_heavy_weights_leave_no_compromise(weight):
     """Along the quadric the way is lost to rounding beside such weights; it must not lead off it for that."""

@@ -309,13 +309,22 @@ def test_a_shuffling_loader_goes_on_bit_for_bit(tmp_path):
     assert_same(train(loader, start(), kept).quadrics, train(loader, start(), options()).quadrics)
 
 
-def test_checkpoints_are_written_by_the_clock(tmp_path, monkeypatch):
-    clock = iter(range(0, 10**6, 40))  # 40 seconds a look
-    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))  # and nobody else's clock
+@pytest.mark.parametrize(("minutes", "expected"), [(5, 5), (None, 10)])
+def test_checkpoints_are_written_by_the_clock(tmp_path, monkeypatch, minutes, expected):
+    clock, now = iter(range(0, 10**6, 40)), [0.0]  # 40 seconds a look
+
+    def look():
+        now.append(float(next(clock)))
+        return now[-1]
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=look))  # and nobody else's clock
     written = []
-    monkeypatch.setattr(loop, "write_checkpoint", lambda path, state: written.append((state["epoch"], state["batch"])))
-    train(torus(), start(), options(checkpoint=tmp_path / "run.ckpt", checkpoint_minutes=5))
-    assert 3 <= len(written) <= 15
+    monkeypatch.setattr(loop, "write_checkpoint", lambda path, state: written.append(now[-1]))
+    train(torus(), start(), options(checkpoint=tmp_path / "run.ckpt", checkpoint_minutes=minutes, epoch_num=5))
+    gaps = np.diff(written)[:-1]  # the last one is written at the end, whenever that is
+    assert len(gaps) >= 3
+    assert gaps.min() >= 60 * expected
+    assert gaps[1:].max() <= 60 * expected + 4 * 40
 
 
 def test_runs_killed_at_50_random_moments_end_bit_identical(tmp_path):
