@@ -50,6 +50,15 @@ def test_every_kind_has_its_formula(kind, sign, dtype):
     np.testing.assert_allclose(distances[:, 0], formula(POINTS), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_its_formula_in_any_unit(kind, unit):
+    eigenvalues, linear, constant, formula = KINDS[kind]
+    parts = np.divide(eigenvalues, unit**2), np.divide(linear, unit), constant
+    distances = geometric_distance(torch.tensor(unit * POINTS), quadric(*parts))
+    np.testing.assert_allclose(distances[:, 0] / unit, formula(POINTS), rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(isometry=isometries("general", 3))
 def test_every_kind_has_its_formula_after_an_isometry(kind, isometry):

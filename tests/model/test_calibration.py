@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.integrate import quad
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, norm
 
 from pyod_quadric.model import calibration
 from pyod_quadric.model.calibration import Calibration, drift_of, far_out, posterior_of
@@ -92,6 +92,14 @@ def test_drift_is_the_test_of_kolmogorov_and_smirnov(monkeypatch):
     assert drift_of(batch, training).pvalue == pytest.approx(expected.pvalue, rel=1e-9)
 
 
+def test_a_single_row_can_hardly_drift():
+    """Of one number, the largest difference from a distribution is uniform from 1/2 to 1."""
+    training = np.arange(1000.0)
+    assert drift_of([2000.0], training).pvalue == pytest.approx(2 * (1 - (1 - 0.02)))
+    assert drift_of([700.5], training).pvalue == pytest.approx(2 * (1 - (0.701 - 0.02)))
+    assert drift_of([499.5], training).pvalue == 1
+
+
 def test_large_batches_may_differ_by_a_margin():
     uniform = (np.arange(20_000) + 0.5) / 20_000
     assert drift_of(uniform, 0.98 * uniform).pvalue > 0.99
@@ -113,6 +121,15 @@ def test_how_far_out_does_not_matter(seed, n, factor):
     scores[: n // 5] *= 30
     threshold = far_out(scores)
     assert far_out(np.where(scores > threshold, factor * scores, scores)) == threshold
+
+
+def test_of_a_bell_in_logarithms_three_deviations_are_far_out():
+    """Also where a fifth of the scores are elsewhere; and where most are equal, three of what deviations there are."""
+    logarithms = norm.ppf((np.arange(20_001) + 0.5) / 20_001)
+    for middle, width in ((0.0, 1.0), (-20.0, 0.1)):
+        assert math.log(far_out(np.exp(middle + width * logarithms))) == pytest.approx(middle + 3 * width, rel=1e-3)
+    assert math.log(far_out(np.exp([0.0, 0.0, 0.0, 1.0]))) == pytest.approx(3 * np.std([0, 0, 0, 1]))
+    assert math.log(far_out(np.exp([0.0, -1.0, 1.0, -0.5, 0.5]))) == pytest.approx(3 * 0.5 / norm.ppf(0.75), rel=1e-4)
 
 
 def test_far_out_of_odd_scores_is_finite():

@@ -271,6 +271,7 @@ def main() -> None:
     parser.add_argument("rooms", nargs="+")
     parser.add_argument("--sample", type=int, nargs="+", default=[100], help="faults of each room, or of all of them")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--skip", type=int, default=0, help="faults of the first room that an interrupted run has tried")
     parser.add_argument("--seconds", type=float, default=60, help="of tests of other files for a fault at most")
     parser.add_argument("--calls", type=Path, help="where to keep what tests call, for another run")
     parser.add_argument("--only", action="append", default=[], help="all faults of a line, such as model/linear.py:56")
@@ -296,6 +297,7 @@ def main() -> None:
         print(f"{len(calls)} tests, {sum(seconds for seconds, _ in calls.values()):.0f} s", flush=True)
         for place, room in enumerate(arguments.rooms):
             try_room(project, room, calls, arguments, arguments.sample[min(place, len(arguments.sample) - 1)])
+            arguments.skip = 0
 
 
 def try_room(project: Path, room: str, calls: Calls, arguments: argparse.Namespace, sample: int) -> None:
@@ -308,7 +310,7 @@ def try_room(project: Path, room: str, calls: Calls, arguments: argparse.Namespa
         drawn = random.Random(arguments.seed).sample(possible, min(sample, len(possible)))
     print(f"{room}: {len(drawn)} of {len(possible)} faults", flush=True)
     found: Counter[str] = Counter()
-    for number, (file, node, kind, line) in enumerate(drawn, 1):
+    for number, (file, node, kind, line) in list(enumerate(drawn, 1))[arguments.skip :]:
         sound, code = file.read_text(), with_fault(trees[file], node, kind)
         tests = tests_of(file, function_of(trees[file], line), calls, arguments.seconds)
         file.write_text(code)
