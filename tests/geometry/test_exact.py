@@ -59,6 +59,14 @@ def test_every_kind_has_its_formula_in_any_unit(kind, unit):
     np.testing.assert_allclose(distances[:, 0] / unit, formula(POINTS), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("factor", [2.0**-500, 0.5, -(2.0**500)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_multiple_of_a_polynomial_is_as_far_away_bit_for_bit(kind, factor):
+    found = quadric(*KINDS[kind][:3])
+    expected = geometric_distance(torch.tensor(POINTS), found)
+    assert torch.equal(geometric_distance(torch.tensor(POINTS), found.scaled(factor)), expected)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(isometry=isometries("general", 3))
 def test_every_kind_has_its_formula_after_an_isometry(kind, isometry):
