@@ -213,8 +213,7 @@ def _are_on_a_sphere(rows: Rows, norms: Tensor) -> bool:
     some = _some(rows) / norms.median().cpu()  # squares of squares of what is large or small are out of range
     mean = some.mean(dim=0)
     products = (some - mean) @ (some - mean).T
-    n = len(some)
     # Squared products of different rows have the mean tr Σ², and squared norms of a Gaussian the variance 2 tr Σ² + 4 μᵀΣμ.
-    trace = (products.square().sum() - products.diagonal().square().sum()) / (n * (n - 1))
+    trace = products[~torch.eye(len(some), dtype=torch.bool)].square().mean()
     of_gaussian = 2 * trace + 4 * (some @ mean).var()
     return bool(some.square().sum(dim=1).var() < SPHERE * of_gaussian)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import FrozenInstanceError
 from functools import cache
 
 import numpy as np
@@ -39,6 +40,16 @@ def test_both_ways_have_the_same_start_and_the_manifold_stays_orthonormal():
     assert penalty.losses[-1] < penalty.losses[0]
     assert found.roc_auc is None
     json.dumps(found.figures(), allow_nan=False)
+
+
+def test_few_coordinates_start_from_the_closed_form():
+    first = {init: compared(init=init).runs["stiefel"].losses[0] for init in ("auto", "spectral", "random")}
+    assert first["auto"] == first["spectral"] < first["random"]
+
+
+def test_what_was_compared_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        with_labels().runs = {}
 
 
 def test_the_best_learning_rate_is_chosen_and_divergence_is_no_end():

@@ -186,6 +186,7 @@ def test_components_none_are_the_inputs_own():
 
 def test_so_many_quadrics_as_asked_for():
     assert len(fitted(sphere(), n_quadrics=3, score_function="mean_distance").model.quadrics) == 3
+    assert len(fitted(sphere(), score_function="mean_distance").model.quadrics) == 5  # half of all
     with pytest.raises(ValueError, match=r"at most .* = 10, .* in k = 4 coordinates .* for 400 rows of 4 features; got 11"):
         fitted(sphere(), n_quadrics=11)
 
