@@ -69,10 +69,11 @@ def test_folds_without_any_direction_can_be_fitted():
     assert np.isfinite(detector.decision_scores_).all()
 
 
+@pytest.mark.parametrize("value", [0, 1, 1e300])
 @pytest.mark.parametrize("settings", [{}, {"normalize": True}])
-def test_equal_rows_are_refused(settings):
+def test_equal_rows_are_refused(settings, value):
     with pytest.raises(ValueError, match="rows are equal, so nothing can be learnt"):
-        QuadricDetector(**settings).fit(np.ones((9, 3)))
+        QuadricDetector(**settings).fit(np.full((9, 3), value))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -289,6 +289,8 @@ def test_too_many_quadrics_are_refused_in_terms_of_the_rows():
     rows = np.random.default_rng(0).normal(size=(200, 64))
     with pytest.raises(ValueError, match=r"in k = 9 .* for 200 rows of 64 features; got 46: .* n_components to 10"):
         fitted(rows, n_quadrics=46)
+    with pytest.raises(ValueError, match="got 2080: set n_components to 64 or more"):
+        fitted(rows, n_quadrics=64 * 65 // 2)
     with pytest.raises(ValueError, match="got 3000: ask for fewer"):
         fitted(rows, n_quadrics=3000)
 

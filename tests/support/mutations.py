@@ -274,7 +274,12 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0, help="faults of the first room that an interrupted run has tried")
     parser.add_argument("--seconds", type=float, default=60, help="of tests of other files for a fault at most")
     parser.add_argument("--calls", type=Path, help="where to keep what tests call, for another run")
-    parser.add_argument("--only", action="append", default=[], help="all faults of a line, such as model/linear.py:56")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="all faults of a line, such as model/linear.py:56, or model/linear.py:56:number",
+    )
     parser.add_argument("--tests", action="append", default=[], help="files or folders of tests; those of the rooms, if none")
     arguments = parser.parse_args()
     for name in LIBRARIES.split():
@@ -305,7 +310,8 @@ def try_room(project: Path, room: str, calls: Calls, arguments: argparse.Namespa
     trees = {file: ast.parse(file.read_text()) for file in sorted((project / "pyod_quadric" / room).glob("*.py"))}
     possible = [(file, *fault) for file, tree in trees.items() for fault in faults_in(tree)]
     if arguments.only:
-        drawn = [fault for fault in possible if f"{room}/{fault[0].name}:{fault[3]}" in arguments.only]
+        wanted = tuple(f"{only}:" for only in arguments.only)
+        drawn = [fault for fault in possible if f"{room}/{fault[0].name}:{fault[3]}:{fault[2]}:".startswith(wanted)]
     else:
         drawn = random.Random(arguments.seed).sample(possible, min(sample, len(possible)))
     print(f"{room}: {len(drawn)} of {len(possible)} faults", flush=True)
