@@ -51,3 +51,10 @@ def test_a_multiple_of_a_polynomial_is_shared_out_alike(factor):
     np.testing.assert_allclose(expected[:, 1] / expected[:, 0], [4, 16 / 9, 16 / 9])
     found = Model(coordinates, circle.scaled(factor)).contributions(points)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_shares_do_not_depend_on_the_length_of_a_gradient():
+    """Squares of gradients would have lost their digits in float32."""
+    model = Model(WorkingCoordinates(torch.zeros(2), torch.eye(2)), CIRCLE)
+    found = model.contributions(torch.tensor([[3.0, 4.0]]) * torch.tensor([[1.0], [1e-10], [1e-22]]))
+    np.testing.assert_allclose(found[:, 1] / found[:, 0], 16 / 9, rtol=1e-5)
