@@ -69,6 +69,14 @@ def test_imports_go_one_way(path):
         assert room in DOORS.get(package, [room]), f"only {DOORS[package]} may import {package}"
 
 
+def test_what_a_fit_has_learnt_cannot_be_changed():
+    classes = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    decorated = {(node.name, ast.unparse(one)) for node in classes for one in node.decorator_list}
+    of_data = {(name, decorator) for name, decorator in decorated if decorator.startswith("dataclass")}
+    assert len(of_data) > 30
+    assert [name for name, decorator in of_data if "frozen=True" not in decorator] == []
+
+
 def test_geometry_needs_torch_alone():
     for path in (PACKAGE / "geometry").glob("*.py"):
         outside = {name.partition(".")[0] for name in imports(path)} - set(__import__("sys").stdlib_module_names)

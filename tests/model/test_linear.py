@@ -93,3 +93,15 @@ def test_the_unit_does_not_decide_which_axes_there_are(unit):
     variances, axes = principal_axes(unit * torch.diag(torch.tensor([1e-20, 1.0, 1e-3], dtype=torch.float64)))
     np.testing.assert_allclose(variances, [unit, 1e-3 * unit])
     np.testing.assert_allclose(axes.abs(), [[0, 1, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
+def test_variances_go_with_the_unit(unit):
+    """Also those of directions that no row has entered."""
+    rows = torch.tensor(np.random.default_rng(0).normal(size=(12, 30)))
+    plain, measured = (
+        held_out_spreads([Moments.of(fold) for fold in folds_of(some)], 30).parts(0.1)[0] for some in (rows, unit * rows)
+    )
+    assert len(plain.axes) < 30
+    np.testing.assert_allclose(measured.variances, unit**2 * plain.variances, rtol=1e-9)
+    assert measured.complement == pytest.approx(unit**2 * plain.complement, rel=1e-9)
