@@ -105,3 +105,12 @@ def test_variances_go_with_the_unit(unit):
     assert len(plain.axes) < 30
     np.testing.assert_allclose(measured.variances, unit**2 * plain.variances, rtol=1e-9)
     assert measured.complement == pytest.approx(unit**2 * plain.complement, rel=1e-9)
+
+
+def test_a_direction_that_none_of_n_rows_has_entered_has_the_nth_part_of_a_typical_variance():
+    rows = np.zeros((60, 5))
+    rows[:, :3] = np.random.default_rng(0).normal(size=(60, 3)) * [3.0, 2.0, 1.0]
+    whole, held_out = held_out_spreads([Moments.of(torch.tensor(fold)) for fold in folds_of(rows)], 5).parts(0.0)
+    assert whole.complement == pytest.approx(float(whole.variances[1]) / 60)
+    for part in held_out:
+        assert part.complement == pytest.approx(float(part.variances[1]) / 40)
