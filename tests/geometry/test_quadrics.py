@@ -178,6 +178,16 @@ def test_collections_can_be_indexed():
     assert quadrics.to(dtype=torch.float64).dtype == torch.float64
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_the_unit_does_not_decide_what_is_symmetric(unit):
+    quadratic, linear, constant = unit * torch.eye(2)[None], torch.zeros(1, 2), torch.zeros(1)
+    quadratic[0, 0, 1] = 1e-7 * unit
+    assert torch.equal(Quadrics(quadratic, linear, constant).quadratic, (quadratic + quadratic.mT) / 2)
+    quadratic[0, 0, 1] = 1e-4 * unit
+    with pytest.raises(ValueError, match="quadratic must hold symmetric matrices"):
+        Quadrics(quadratic, linear, constant)
+
+
 def test_rounding_level_asymmetry_is_averaged_away():
     matrix = torch.tensor([[[1.0, 2.0], [2.0 + 4e-16, 1.0]]], dtype=torch.float64)
     quadratic = Quadrics(matrix, torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)).quadratic

@@ -39,6 +39,7 @@ def test_corners_lie_on_the_quadric(d, data):
     corners = zero_set(f, BOX[d], 6).reshape(-1, d)
     assert (second_order_distance(corners, f) < 1e-7).all()  # near a cone's tip rounding of f counts by its square root
     assert (f.values(corners).abs() < 1e-12).all()
+    assert ((corners >= BOX[d][0] - 1e-12) & (corners <= BOX[d][1] + 1e-12)).all()
 
 
 @spaces
