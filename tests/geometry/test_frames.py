@@ -78,3 +78,13 @@ def test_dependent_columns_are_orthonormalised_by_qr():
     found = orthonormalized(torch.ones(4, 2, dtype=torch.float64))
     assert float(orthonormality_error(found)) < 1e-14
     assert_close(found[:, 0], torch.full((4,), 0.5), torch.float64)
+
+
+@pytest.mark.parametrize("n", [50, 5000])
+def test_columns_that_differ_by_rounding_alone_have_no_nearest_frame(n):
+    columns = torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    columns[:, 2] = 0.7 * columns[:, 0] - 0.3 * columns[:, 1]
+    with pytest.raises(ValueError, match="linearly dependent"):
+        polar(columns.float())
+    columns[:, 2] += 1e-4 * torch.randn(n, generator=torch.Generator().manual_seed(1))
+    assert orthonormality_error(polar(columns.float())) < 1e-5
