@@ -75,6 +75,19 @@ def test_circle_has_its_length_and_sphere_its_area():
     assert normals.norm(dim=1).sum() / 2 == pytest.approx(9 * math.pi, rel=3e-3)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("first", [-1.9, -1.0, 0.05, 0.6])
+def test_lines_one_cell_apart_are_both_there(first, sign):
+    """Along an edge there is the one within a step, and the other one is a step further."""
+    (low, bottom), (high, top) = BOX[2].double().tolist()
+    second = first + (high - low) / 6
+    pieces = zero_set(quadric(sign * np.diag([1, 0]), [-sign * (first + second), 0], sign * first * second), BOX[2], 6)
+    lengths = (pieces[:, 1] - pieces[:, 0]).norm(dim=1)
+    for place in (first, second):
+        assert lengths[((pieces[:, :, 0] - place).abs() < 1e-9).all(dim=1)].sum() == pytest.approx(top - bottom)
+    assert lengths.sum() == pytest.approx(2 * (top - bottom))
+
+
 def test_zero_set_outside_of_the_box_is_empty():
     assert zero_set(quadric(np.eye(3), [0, 0, 0], -100), BOX[3], 9).shape == (0, 3, 3)
     assert zero_set(quadric(np.eye(2), [0, 0], 1), BOX[2], 9).shape == (0, 2, 2)
