@@ -41,10 +41,14 @@ def assert_within_rounding(found, expected, detector, rows, dtype):
 @shapes
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rounding_is_next_to_nothing(shape, dtype):
-    """What is allowed below leaves the digits that anybody reads: eleven in float64, three in float32."""
+    """What is allowed below leaves the digits that anybody reads: eleven in float64, three in float32.
+
+    Two on the ellipse: hardly any of the linear part is in its scores, only distances to a thin curve and its points, which are
+    small differences of coordinates.
+    """
     detector, rows = fitted(shape), rows_of(shape, 2)
     allowed = rounding_of_scores(detector.model_, rows, DTYPES[dtype]) / detector.decision_function(rows)
-    assert np.median(allowed) < {np.float64: 1e-11, np.float32: 1e-3}[dtype]
+    assert np.median(allowed) < {np.float64: 1e-11, np.float32: 5e-3 if shape == "ellipse" else 1e-3}[dtype]
 
 
 @shapes
