@@ -160,6 +160,8 @@ def _npy_header(file: IO[bytes], there: int) -> tuple[tuple[int, ...], bool, np.
         raise ValueError(f"its header is damaged: {error}") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never loaded")
+    if any(type(length) is not int for length in shape):  # True and False are ints to Python, but not always to NumPy
+        raise ValueError(f"it is damaged: its header promises a shape of {shape}")
     needed = file.tell() + dtype.itemsize * math.prod(shape)  # in Python's numbers, which do not overflow
     if min(shape, default=0) < 0 or there < needed:
         raise ValueError(f"it is damaged: its header promises {needed} bytes of shape {shape}, but there are {there}")

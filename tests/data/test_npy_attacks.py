@@ -45,6 +45,8 @@ def files(folder, raw, name):
         header_of("(-3, -2)"),
         header_of("(3, -2)"),
         header_of("(3.0, 2)"),
+        header_of("(True, 2)"),
+        "{'descr': '|S2', 'fortran_order': True, 'shape': (False, 2), }\n",  # by fuzzing
         header_of("(2, 2)", "'|O'"),
         header_of("(2, 2)", "[('a', '<f8')]"),
         header_of("(99999999999, 1)", "'|V0'"),
