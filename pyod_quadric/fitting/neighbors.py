@@ -88,7 +88,7 @@ def cross_neighbors(
     typical = [_typical_square(found, part) for found, part in zip([whole, *own], [whole_units, *own_units], strict=True)]
     spared = sum(typical[1:]) / len(own) / typical[0] / _denser(sample, whole, own, near)
     usual = row_weights[sample.indices] >= LEAST_ROW_WEIGHT
-    counted = [usual | True, *(sample.folds != fold for fold in range(len(own)))]
+    counted = [torch.ones_like(usual), *(sample.folds != fold for fold in range(len(own)))]
     shares = [agreement(along[rows & usual], near[rows & usual]) for rows in counted]
     weights = [(2 - share) * _weight(along[rows], near[rows]) for rows, share in zip(counted, shares, strict=True)]
     weights[0] *= spared
@@ -117,9 +117,10 @@ def agreement(along: Tensor, near: Tensor) -> float:
 
 
 def _without_extremes(distances: Tensor) -> Tensor:
+    """Return distances (n,) that are at most three robust deviations from their median."""
     median, deviation = robust_deviation(distances)
     reach = MOST_DEVIATIONS * deviation
-    return distances.clamp(median - reach, median + reach) if len(distances) and deviation > 0 else distances
+    return distances.clamp(median - reach, median + reach) if deviation > 0 else distances
 
 
 @dataclass(frozen=True, eq=False)

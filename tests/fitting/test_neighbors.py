@@ -49,7 +49,7 @@ def test_a_few_far_rows_do_not_decide_the_agreement():
     assert agreement(*far) == pytest.approx(expected, abs=0.15)
 
 
-@pytest.mark.parametrize("n", [1, 30])
+@pytest.mark.parametrize("n", [0, 1, 30])
 def test_rows_that_are_all_equally_far_agree(n):
     assert agreement(torch.ones(n).double(), torch.arange(n).double()) == 1
 
