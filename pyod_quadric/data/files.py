@@ -176,9 +176,9 @@ def _only_column(path: Path) -> NDArray[Any]:
                     check_lines(block, path)
         with damage_named(path):
             table = arrow.parquet.read_table(path) if suffix == ".parquet" else arrow.json.read_json(path)
-        if table.num_columns == 1:
+            names = table.column_names  # which may be no text
+        if len(names) == 1:
             return as_labels(table.column(0), path)
-        names = table.column_names
     else:
         with damage_named(path), path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter="\t" if suffix == ".tsv" else ",")

@@ -117,7 +117,11 @@ class JsonLinesFile(TextFile):
         parse = json.ParseOptions() if schema is None else json.ParseOptions(schema, unexpected_field_behavior="ignore")
         try:
             whole = json.ReadOptions(use_threads=False, block_size=len(block) + 1)
-            return json.read_json(as_file(self._arrow, block), whole, parse)
+            table = json.read_json(as_file(self._arrow, block), whole, parse)
+            _ = table.column_names  # pyarrow does not look whether they are text before
+            return table
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.origin}, one JSON object for each line: a name is not UTF-8: {error}") from error
         except self._arrow.ArrowInvalid as error:
             text = ROW.sub(lambda found: f" in row {n_before + int(found[1])}", str(error))
             hint = "; leave such columns out by drop=..." if "Column(/" in text and schema is not None else ""

@@ -169,6 +169,13 @@ def test_a_column_without_a_name_is_no_choice_by_itself(choice, tmp_path):
         open_rows(tmp_path / "rows.npy", Choice(**choice))
 
 
+@pytest.mark.parametrize("read", [open_rows, read_labels])
+def test_names_that_are_no_text_are_refused_by_the_name_of_the_file(read, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(b'{"a\xdf": 1}\n{"a\xdf": 2}\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl.*utf-8"):
+        read(tmp_path / "rows.jsonl")
+
+
 @pytest.mark.parametrize("start", [b"", b" \r\n", b"\xef\xbb\xbf", b'{"a": null}\n', b'{"a": 1}\n' * 60_000 + b" \t"])
 def test_lines_of_null_are_refused_before_they_end_the_process(start, tmp_path):
     (tmp_path / "rows.jsonl").write_bytes(start + b'null\n{"a": 2}\n')
