@@ -2,6 +2,7 @@
 
 The weight makes the neighbour scores of held-out rows spread as widely as their scores by the linear part, so both are in one
 unit, whether rows are dense or not. Spreads are median deviations, so outliers among the rows do not decide the weight.
+Coordinates are whitened, and longer along axes where rows are in clusters.
 
 Where rows are in several clusters, a distance from the mean of them all says little of how isolated a row is. So the linear
 part keeps the share to which its distances agree with those to the neighbours, by their correlation over held-out rows, and the
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from pyod_quadric.fitting.cross_fit import Sample
 from pyod_quadric.fitting.folds import FoldedRows
+from pyod_quadric.fitting.local_means import stretch
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.model.coordinates import WorkingCoordinates
 from pyod_quadric.model.linear import LinearPart
@@ -79,9 +81,9 @@ def cross_neighbors(
         Draws them, if there are more.
     """
     whole_units, own_units = units
-    kept = _Kept.drawn(folded, whole_units, row_weights, n_prototypes, rng)
-    whole = kept.in_coordinates_of(whole_units, slice(n_prototypes))
-    own = [kept.in_coordinates_of(part, kept.folds != fold) for fold, part in enumerate(own_units)]
+    kept, seed = _Kept.drawn(folded, whole_units, row_weights, n_prototypes, rng), int(rng.integers(2**31))
+    whole = kept.in_coordinates_of(whole_units, slice(n_prototypes), seed)
+    own = [kept.in_coordinates_of(part, kept.folds != fold, seed) for fold, part in enumerate(own_units)]
     near = _held_out(sample, [found.scores for found in own])
     along = _held_out(sample, [part.squared_distances for part in linear_parts])
     # Where rows are fewer than features, all of them span more directions than those of a fold's complement.
@@ -90,7 +92,7 @@ def cross_neighbors(
     usual = row_weights[sample.indices] >= LEAST_ROW_WEIGHT
     counted = [torch.ones_like(usual), *(sample.folds != fold for fold in range(len(own)))]
     shares = [agreement(along[rows & usual], near[rows & usual]) for rows in counted]
-    weights = [(2 - share) * _weight(along[rows], near[rows]) for rows, share in zip(counted, shares, strict=True)]
+    weights = [(2 - share) * _weight(along[rows], near[rows], usual[rows]) for rows, share in zip(counted, shares, strict=True)]
     weights[0] *= spared
     found = [replace(one, weight=weight) for one, weight in zip([whole, *own], weights, strict=True)]
     return from_first_rank(CrossNeighbors(found, shares), folded.device)
@@ -143,13 +145,20 @@ class _Kept:
         found = cls(rows, folded.folds[places])
         usual = row_weights[places] >= LEAST_ROW_WEIGHT
         if not usual.all() and usual.any():
-            usual = _are_many(found.in_coordinates_of(units, slice(None)).prototypes, usual)
+            usual = _are_many(_whitening(units).transform(found.rows), usual)
         return cls(rows[usual], found.folds[usual])
 
-    def in_coordinates_of(self, part: LinearPart, index: slice | Tensor) -> Neighbors:
-        """Return some of the rows, in which the linear part's variances are 1; the weight is left open."""
-        coordinates = WorkingCoordinates(part.mean, part.axes / part.variances.sqrt()[:, None])
-        return Neighbors(coordinates, coordinates.transform(self.rows[index]), weight=1.0)
+    def in_coordinates_of(self, part: LinearPart, index: slice | Tensor, seed: int) -> Neighbors:
+        """Return some of the rows, in coordinates that tell their clusters apart; the weight is left open."""
+        whitening, rows = _whitening(part), self.rows[index]
+        longer = stretch(whitening.transform(rows), seed).to(whitening.matrix)
+        coordinates = WorkingCoordinates(whitening.mean, longer @ whitening.matrix)
+        return Neighbors(coordinates, coordinates.transform(rows), weight=1.0)
+
+
+def _whitening(part: LinearPart) -> WorkingCoordinates:
+    """Return the coordinates in which a linear part's variances are 1."""
+    return WorkingCoordinates(part.mean, part.axes / part.variances.sqrt()[:, None])
 
 
 def _are_many(points: Tensor, usual: Tensor) -> Tensor:
@@ -177,7 +186,9 @@ def _held_out(sample: Sample, scores: Sequence[Callable[[Tensor], Tensor]]) -> T
 def _typical_square(found: Neighbors, units: LinearPart) -> float:
     """Return the mean squared distance of new rows from the rows that are kept, by their variances along each axis."""
     floor = FLOOR_NEIGHBORS * float(units.variances.median()) / (1 + FLOOR_NEIGHBORS)
-    return float((1 - floor / units.variances).sum() + found.prototypes.var(dim=0, correction=0).double().sum())
+    along = found.coordinates.matrix.double() @ units.axes.double().T
+    of_new_rows = (along.square() @ (units.variances.double() - floor)).sum()
+    return float(of_new_rows + found.prototypes.var(dim=0, correction=0).double().sum())
 
 
 def _denser(sample: Sample, whole: Neighbors, own: list[Neighbors], near: Tensor) -> float:
@@ -194,7 +205,8 @@ def _denser(sample: Sample, whole: Neighbors, own: list[Neighbors], near: Tensor
     return float(min(1.0, n_own / len(own) / len(whole.prototypes)) ** power)
 
 
-def _weight(along: Tensor, near: Tensor) -> float:
+def _weight(along: Tensor, near: Tensor, usual: Tensor) -> float:
     """Return the weight by which the neighbours' scores (n,) are spread as widely as the linear part's (n,)."""
-    spread = max(robust_deviation(near)[1], LEAST_SHARE * float(near.std(correction=0)))
+    near_of_usual = near[usual] if usual.any() else near
+    spread = max(robust_deviation(near)[1], LEAST_SHARE * float(near_of_usual.std(correction=0)))
     return robust_deviation(along)[1] / spread if spread > TINY else 0.0

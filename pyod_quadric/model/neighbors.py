@@ -1,6 +1,6 @@
 """The neighbours of a point among rows of the fit. They describe clusters and topics, which have no common shape.
 
-The score is the mean squared distance to the nearest few of the kept rows, in coordinates of unit variance, times a weight that
+The score is the mean squared distance to the nearest few of the kept rows, in coordinates of their own, times a weight that
 brings it to the unit of the linear part.
 """
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.model.coordinates import WorkingCoordinates
 
+TINY = torch.finfo(torch.float64).tiny
 N_NEIGHBORS = 3  # a single one may be an outlier itself
 # Of more than a few rows, so many candidates are the nearest along so many axes, those of the largest variance; the neighbours
 # are the nearest of these along all axes. At 512 features a search along all of them would take twice as long.
@@ -21,12 +22,12 @@ FEW_ROWS, SEARCHED_AXES, N_CANDIDATES = 2000, 128, 8
 
 @dataclass(frozen=True, eq=False)
 class Neighbors:
-    """Kept rows of a fit in coordinates of unit variance, and the weight of distances to them.
+    """Kept rows of a fit in coordinates of their own, and the weight of distances to them.
 
     Parameters
     ----------
     coordinates : WorkingCoordinates
-        The map from (prepared) input to r coordinates, in descending order of variance. The rows of its matrix are orthogonal.
+        The map from (prepared) input to r coordinates, in descending order of variance.
     prototypes : Tensor of shape (p, r)
         The kept rows, in these coordinates.
     weight : float
@@ -52,9 +53,16 @@ class Neighbors:
 
     def contributions(self, points: Tensor) -> Tensor:
         """Return what each feature adds to the scores (n, d): its squared differences, in the units of the coordinates."""
-        axes = (self.coordinates.matrix.double() / self.coordinates.lengths()[:, None]).to(points)
-        contributions: Tensor = self.weight * (self._away(points) @ axes).square().mean(dim=1).double()
+        contributions: Tensor = self.weight * (self._away(points) @ self._turn.to(points)).square().mean(dim=1).double()
         return contributions
+
+    @cached_property
+    def _turn(self) -> Tensor:
+        """Orthonormal rows (r, d) that turn coordinates back to features; of all that do, those nearest to the map."""
+        matrix = self.coordinates.matrix.double()
+        left, _, right = torch.linalg.svd(matrix / matrix.abs().max().clamp(min=TINY), full_matrices=False)
+        turn: Tensor = left @ right
+        return turn
 
     def _away(self, points: Tensor) -> Tensor:
         """Return the ways (n, k, r) from the neighbours to the points, in the coordinates of the prototypes."""

@@ -1,0 +1,58 @@
+"""Axes along which rows are in clusters, without asking for clusters or for their number.
+
+A row's local mean, that of the rows nearest to it, is near the centre of its cluster. So the covariance of local means shows
+how far clusters lie apart, and the covariance of rows about them how wide they are. Where the first is larger beside the second
+than in a Gaussian cloud of the same spreads, distances to neighbours count more. A row between clusters is then farther from
+all of them, and new rows of a cluster are not. In a Gaussian cloud, nothing changes.
+
+This is what discriminant analysis does for given classes. Clusters of k-means in place of classes have nearly the same effect;
+but where there are none, they cut a cloud at random, and scores depend on how.
+"""
+
+import torch
+from torch import Tensor
+
+from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
+
+N_NEAREST = 30  # rows in a local mean, beside the row itself; 10 serve some sets better and others worse
+N_LOCAL_MEANS = 2000  # at most; 5,000 change no ROC-AUC by more than .001
+LEAST_WITHIN = 0.05  # of the variance along an axis: about values of a feature that has two of them there is none
+
+
+def stretch(points: Tensor, seed: int = 0) -> Tensor:
+    """Return the map (r, r) of principal coordinates that makes axes longer along which the points (n, r) are in clusters.
+
+    Its rows are orthogonal, in descending order of the variance of the mapped points.
+
+    Examples
+    --------
+    >>> import torch
+    >>> points = torch.randn(2000, 8, generator=torch.Generator().manual_seed(0))
+    >>> points[:, 3] = torch.where(points[:, 3] > 0, 1.0, -1.0) + 0.2 * points[:, 4]
+    >>> longer, *others = torch.linalg.vector_norm(stretch(points), dim=1)
+    >>> bool(longer > 2), bool(max(others) < 1.1)
+    (True, True)
+    """
+    cloud = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed)).to(points) * points.std(dim=0)
+    (local, about), of_cloud = _local_means(points), _local_means(cloud)
+    _, axes = torch.linalg.eigh(local.T @ local)
+    squares = (_apart(local, about, axes) / _apart(*of_cloud, axes)).flip(0)
+    axes = (axes.flip(1) * squares.sqrt()).T
+    order = (points.double() @ axes.T).var(dim=0).argsort(descending=True, stable=True)
+    return axes[order]
+
+
+def _local_means(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the centred means (q, r) of the first points (n, r) and those nearest to each, and the points about them."""
+    count = min(N_NEAREST + 1, len(points))
+    size = max(1, BLOCK_NUMBERS // (len(points) + count * points.shape[1]))
+    nearest = [torch.cdist(some, points).topk(count, largest=False).indices for some in points[:N_LOCAL_MEANS].split(size)]
+    local = torch.cat([points[indices].double().mean(dim=1) for indices in nearest])
+    return local - local.mean(dim=0), points[: len(local)] - local
+
+
+def _apart(local: Tensor, about: Tensor, axes: Tensor) -> Tensor:
+    """Return 1 + b / w along each axis (r,), with the variances b of local means (q, r) and w of rows about them."""
+    between, within = ((some @ axes).square().mean(dim=0) for some in (local, about))
+    total = between + within
+    return 1 + torch.where(total > 0, between / torch.maximum(within, LEAST_WITHIN * total), 0)
