@@ -36,7 +36,9 @@ def stretch(points: Tensor, seed: int = 0) -> Tensor:
     cloud = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed)).to(points) * points.std(dim=0)
     (local, about), of_cloud = _local_means(points), _local_means(cloud)
     _, axes = torch.linalg.eigh(local.T @ local)
-    squares = (_apart(local, about, axes) / _apart(*of_cloud, axes)).flip(0)
+    # The directions of principal coordinates are open, and a cloud is symmetric: so squares along coordinates are all of it.
+    in_cloud = _apart(*(some.square().mean(dim=0) @ axes.square() for some in of_cloud))
+    squares = (_apart(*((some @ axes).square().mean(dim=0) for some in (local, about))) / in_cloud).flip(0)
     axes = (axes.flip(1) * squares.sqrt()).T
     order = (points.double() @ axes.T).var(dim=0).argsort(descending=True, stable=True)
     return axes[order]
@@ -51,8 +53,7 @@ def _local_means(points: Tensor) -> tuple[Tensor, Tensor]:
     return local - local.mean(dim=0), points[: len(local)] - local
 
 
-def _apart(local: Tensor, about: Tensor, axes: Tensor) -> Tensor:
-    """Return 1 + b / w along each axis (r,), with the variances b of local means (q, r) and w of rows about them."""
-    between, within = ((some @ axes).square().mean(dim=0) for some in (local, about))
+def _apart(between: Tensor, within: Tensor) -> Tensor:
+    """Return 1 + b / w along each axis (r,), with the variances b of local means and w of rows about them."""
     total = between + within
     return 1 + torch.where(total > 0, between / torch.maximum(within, LEAST_WITHIN * total), 0)
