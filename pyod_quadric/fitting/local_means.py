@@ -20,9 +20,9 @@ LEAST_WITHIN = 0.05  # of the variance along an axis: about values of a feature 
 
 
 def stretch(points: Tensor, seed: int = 0) -> Tensor:
-    """Return the map (r, r) of principal coordinates that makes axes longer along which the points (n, r) are in clusters.
+    """Return a map (r, r) that makes axes longer along which points (n, r), in principal coordinates, are in clusters.
 
-    Its rows are orthogonal, in descending order of the variance of the mapped points.
+    Its rows are orthogonal, in descending order of the spread of the mapped points.
 
     Examples
     --------
@@ -33,22 +33,26 @@ def stretch(points: Tensor, seed: int = 0) -> Tensor:
     >>> bool(longer > 2), bool(max(others) < 1.1)
     (True, True)
     """
-    cloud = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed)).to(points) * points.std(dim=0)
+    cloud = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed)).to(points)
+    cloud *= points.std(dim=0, correction=0)
     (local, about), of_cloud = _local_means(points), _local_means(cloud)
     _, axes = torch.linalg.eigh(local.T @ local)
     # The directions of principal coordinates are open, and a cloud is symmetric: so squares along coordinates are all of it.
     in_cloud = _apart(*(some.square().mean(dim=0) @ axes.square() for some in of_cloud))
     squares = (_apart(*((some @ axes).square().mean(dim=0) for some in (local, about))) / in_cloud).flip(0)
     axes = (axes.flip(1) * squares.sqrt()).T
-    order = (points.double() @ axes.T).var(dim=0).argsort(descending=True, stable=True)
-    return axes[order]
+    order = (points.double() @ axes.T).square().mean(dim=0).argsort(descending=True, stable=True)
+    found: Tensor = axes[order]
+    return found
 
 
 def _local_means(points: Tensor) -> tuple[Tensor, Tensor]:
     """Return the centred means (q, r) of the first points (n, r) and those nearest to each, and the points about them."""
     count = min(N_NEAREST + 1, len(points))
     size = max(1, BLOCK_NUMBERS // (len(points) + count * points.shape[1]))
-    nearest = [torch.cdist(some, points).topk(count, largest=False).indices for some in points[:N_LOCAL_MEANS].split(size)]
+    nearest = [
+        torch.cdist(some, points).topk(count, largest=False).indices for some in torch.split(points[:N_LOCAL_MEANS], size)
+    ]
     local = torch.cat([points[indices].double().mean(dim=1) for indices in nearest])
     return local - local.mean(dim=0), points[: len(local)] - local
 

@@ -38,6 +38,18 @@ def test_contributions_add_up(seed):
     np.testing.assert_allclose(contributions.sum(dim=1), kept.scores(points), rtol=1e-9)
 
 
+@given(seed=st.integers(0, 2**16))
+def test_contributions_are_those_of_the_symmetric_root(seed):
+    """Coordinates may be turned at will; what a feature adds must not depend on it."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(4, 4))
+    kept = Neighbors(WorkingCoordinates(torch.zeros(4).double(), torch.tensor(matrix)), torch.zeros(1, 4).double(), weight=1.0)
+    variances, axes = np.linalg.eigh(matrix.T @ matrix)
+    root = axes * np.sqrt(variances) @ axes.T
+    points = rng.normal(size=(20, 4))
+    np.testing.assert_allclose(kept.contributions(torch.tensor(points)), (points @ root) ** 2, rtol=1e-6, atol=1e-9)
+
+
 def test_blocks_change_nothing(monkeypatch):
     kept, points = drawn(0)
     expected = kept.scores(points)
