@@ -37,6 +37,7 @@ LEAST_AGREEMENT = 0.05  # however little the linear part knows, it is heard of r
 MOST_DEVIATIONS = 3.0  # of a distance in the correlation, so that a few far rows do not decide it
 # The least spread, as a share of the standard deviation: where most rows are near copies, neighbours are no distance away.
 LEAST_SHARE = 0.02
+EXTREMES = 0.01  # of the rows are left out of that standard deviation, so that one gross row does not silence all neighbours
 TINY = torch.finfo(torch.float64).tiny
 
 
@@ -92,7 +93,7 @@ def cross_neighbors(
     usual = row_weights[sample.indices] >= LEAST_ROW_WEIGHT
     counted = [torch.ones_like(usual), *(sample.folds != fold for fold in range(len(own)))]
     shares = [agreement(along[rows & usual], near[rows & usual]) for rows in counted]
-    weights = [(2 - share) * _weight(along[rows], near[rows], usual[rows]) for rows, share in zip(counted, shares, strict=True)]
+    weights = [(2 - share) * _weight(along[rows], near[rows]) for rows, share in zip(counted, shares, strict=True)]
     weights[0] *= spared
     found = [replace(one, weight=weight) for one, weight in zip([whole, *own], weights, strict=True)]
     return from_first_rank(CrossNeighbors(found, shares), folded.device)
@@ -205,8 +206,8 @@ def _denser(sample: Sample, whole: Neighbors, own: list[Neighbors], near: Tensor
     return float(min(1.0, n_own / len(own) / len(whole.prototypes)) ** power)
 
 
-def _weight(along: Tensor, near: Tensor, usual: Tensor) -> float:
+def _weight(along: Tensor, near: Tensor) -> float:
     """Return the weight by which the neighbours' scores (n,) are spread as widely as the linear part's (n,)."""
-    near_of_usual = near[usual] if usual.any() else near
-    spread = max(robust_deviation(near)[1], LEAST_SHARE * float(near_of_usual.std(correction=0)))
+    most = torch.quantile(near, 1 - EXTREMES, interpolation="lower")
+    spread = max(robust_deviation(near)[1], LEAST_SHARE * float(near.clamp(max=most).std(correction=0)))
     return robust_deviation(along)[1] / spread if spread > TINY else 0.0
