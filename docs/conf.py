@@ -1,6 +1,7 @@
 """Settings of the documentation; ``tox -e docs`` builds it."""
 
 from importlib.metadata import version as installed_version
+from importlib.resources import files
 
 project = "pyod-quadric"
 author = "The pyod-quadric developers"
@@ -20,8 +21,10 @@ add_module_names = False
 
 html_theme = "furo"
 html_title = "pyod-quadric"
-html_static_path = ["_static"]
-html_css_files = ["narrow.css"]
+# MathJax in one file, with its fonts, so that formulas need no network
+html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg.js")]
+mathjax_path = "tex-svg.js"
+html_css_files = ["site.css"]
 html_theme_options = {
     # Code of 98 characters fits the column.
     "light_css_variables": {"color-brand-primary": "#0b5c8f", "color-brand-content": "#0b5c8f", "code-font-size": "75%"},
