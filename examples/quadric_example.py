@@ -41,7 +41,7 @@ def draw(points: np.ndarray, labels: np.ndarray, detectors: dict[str, BaseDetect
     """Draw the points over the landscape of each detector's score, with its threshold and what quadrics it has."""
     axis = np.linspace(-4.5, 4.5, 201)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1)
-    figure, panels = plt.subplots(1, len(detectors), figsize=(9.2, 4.6), layout="constrained", sharey=True)
+    figure, panels = plt.subplots(1, len(detectors), figsize=(9.2, 4.9), layout="constrained", sharey=True)
     for ax, (name, detector) in zip(panels, detectors.items(), strict=True):
         # Ranks among the training scores, since scores of different detectors have different units.
         scores = detector.decision_function(grid.reshape(-1, 2)).reshape(grid.shape[:2])
@@ -60,7 +60,7 @@ def draw(points: np.ndarray, labels: np.ndarray, detectors: dict[str, BaseDetect
         ax.set(xlabel="x₁", title=name, aspect="equal", xlim=axis[[0, -1]], ylim=axis[[0, -1]])
     figure.colorbar(filled, ax=panels, label="share of training rows with a lower score")
     panels[0].set_ylabel("x₂")
-    panels[0].legend(loc="lower right", fontsize="small")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return figure
 
 
