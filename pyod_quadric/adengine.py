@@ -33,7 +33,7 @@ ENTRY: dict[str, Any] = {
         "Explains a score by features, and projects rows on what it has learnt",
     ],
     "weaknesses": [
-        "Behind neighbours where rows are in very many topics: glosses of WordNet .704 (KNN .714)",
+        "Behind neighbours where rows are in very many topics: glosses of WordNet .703 (KNN .714)",
         "Outliers that are neighbours of each other in the training rows: the same glosses .542 (CBLOF .597)",
         "Slower than detectors that look at one feature at a time",
     ],
