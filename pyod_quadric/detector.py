@@ -199,7 +199,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         The weights of the training rows in the fit, from 0 to 1.
     history_ : dict of lists
         ``loss``, ``held_out_loss``, ``orthonormality_error`` and ``seconds`` for each epoch of training.
-    timings_ : dict of str
+    timings_ : dict of float
         The seconds of each stage of the latest fit, in order, such as "row weights", "closed form", "training" and "held-out
         scores". Files of :meth:`save` do not hold them, so that equal fits give equal files.
     model_ : pyod_quadric.model.Model
@@ -612,7 +612,7 @@ class QuadricDetector(BaseDetector):  # type: ignore[misc]  # PyOD has no types
         Parameters
         ----------
         ind : int
-            The number of the row.
+            The index of the row, from 0.
         columns : list of int, optional
             The features to show; all by default.
         cutoffs : list of float, optional

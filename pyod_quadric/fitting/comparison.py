@@ -203,7 +203,7 @@ def compare_constraints(
     learning_rates: Sequence[float] = LEARNING_RATES,
     train_default: bool = False,
     random_state: int = 42,
-    progress: Callable[[], object] = lambda: None,
+    progress: Callable[[], object] | None = None,
 ) -> Comparison:
     """Train quadrics with the penalty and on the Stiefel manifold, and compare the detectors that a user would get.
 
@@ -240,6 +240,7 @@ def compare_constraints(
     >>> found.detectors["stiefel"].settings["lr"]  # QuadricDetector(**settings) has these scores
     0.01
     """
+    advance = progress or (lambda: None)
     rows = rows_of(X)
     truth = None if labels is None else _zeros_and_ones(labels, rows.n_rows)
     n_quadrics = checked("n_quadrics", n_quadrics, (Words("auto"), Whole(1)))
@@ -258,7 +259,7 @@ def compare_constraints(
     with share_of_cores():
         prepared, start, coordinates = _start(rows, fitted, n_quadrics, n_components, init, seed)
         runs = {
-            name: best_run(prepared, start, replace(options, constraint=name), coordinates, learning_rates, progress)
+            name: best_run(prepared, start, replace(options, constraint=name), coordinates, learning_rates, advance)
             for name in CONSTRAINTS
         }
         few = {"score_function": "mean_distance", "n_quadrics": len(start), "n_components": n_components, "random_state": seed}
@@ -267,7 +268,7 @@ def compare_constraints(
             if name != "closed_form" or start.n_features <= SPECTRAL_FEATURES:
                 with _warnings_of(name):
                     detectors[name] = _compared(rows, words, settings, truth)
-            progress()
+            advance()
     return Comparison(
         runs,
         detectors,

@@ -103,7 +103,7 @@ def train(
     Examples
     --------
     >>> import torch
-    >>> from pyod_quadric.training.starts import random_quadrics
+    >>> from pyod_quadric import TrainingOptions, random_quadrics, train
     >>> generator = torch.Generator().manual_seed(0)
     >>> sphere = torch.nn.functional.normalize(torch.randn(200, 3, generator=generator))
     >>> start = random_quadrics(1, 3, generator)
