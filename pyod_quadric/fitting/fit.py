@@ -144,7 +144,8 @@ def fit_model(
     if parameters.has_neighbors():
         units = spreads.parts(FLOOR_NEIGHBORS, tight_share=0.0)
         with stage("neighbours"):
-            near = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng)
+            grouped = groups is not None
+            near = cross_neighbors(folded, sample, units, held_out, row_weights, parameters.n_prototypes, rng, grouped)
         whole, *others = (_with_neighbors(*three) for three in zip([whole, *others], *near, strict=True))
     scores = held_out_scores(folded, others or [whole] * n_folds)
     model = replace(whole, coordinates=folded.lifted_coordinates(working), normalize=norms is not None, scales=prepared.scales)

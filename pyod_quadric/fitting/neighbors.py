@@ -63,6 +63,7 @@ def cross_neighbors(
     row_weights: Tensor,
     n_prototypes: int,
     rng: np.random.Generator,
+    grouped: bool,
 ) -> CrossNeighbors:
     """Return the neighbours among all rows and those among the others of each fold, for the folded rows.
 
@@ -80,9 +81,12 @@ def cross_neighbors(
         The largest number of rows to keep.
     rng : numpy.random.Generator
         Draws them, if there are more.
+    grouped : bool
+        Whether rows are in groups. New rows are then in new groups: what tells groups apart is no reason to be an outlier, and
+        no axis is longer for it.
     """
     whole_units, own_units = units
-    kept, seed = _Kept.drawn(folded, whole_units, row_weights, n_prototypes, rng), int(rng.integers(2**31))
+    kept, seed = _Kept.drawn(folded, whole_units, row_weights, n_prototypes, rng), None if grouped else int(rng.integers(2**31))
     whole = kept.in_coordinates_of(whole_units, slice(n_prototypes), seed)
     own = [kept.in_coordinates_of(part, kept.folds != fold, seed) for fold, part in enumerate(own_units)]
     near = _held_out(sample, [found.scores for found in own])
@@ -149,11 +153,12 @@ class _Kept:
             usual = _are_many(_whitening(units).transform(found.rows), usual)
         return cls(rows[usual], found.folds[usual])
 
-    def in_coordinates_of(self, part: LinearPart, index: slice | Tensor, seed: int) -> Neighbors:
-        """Return some of the rows, in coordinates that tell their clusters apart; the weight is left open."""
-        whitening, rows = _whitening(part), self.rows[index]
-        longer = stretch(whitening.transform(rows), seed).to(whitening.matrix)
-        coordinates = WorkingCoordinates(whitening.mean, longer @ whitening.matrix)
+    def in_coordinates_of(self, part: LinearPart, index: slice | Tensor, seed: int | None) -> Neighbors:
+        """Return some of the rows, whitened, and without a seed no more than that; the weight is left open."""
+        coordinates, rows = _whitening(part), self.rows[index]
+        if seed is not None:
+            longer = stretch(coordinates.transform(rows), seed).to(coordinates.matrix)
+            coordinates = WorkingCoordinates(coordinates.mean, longer @ coordinates.matrix)
         return Neighbors(coordinates, coordinates.transform(rows), weight=1.0)
 
 

@@ -136,3 +136,16 @@ def test_a_new_cluster_among_others_is_found_better(monkeypatch):
     with_stretch = auc()
     monkeypatch.setattr(neighbors, "stretch", lambda points, seed: torch.eye(points.shape[1]).double())
     assert with_stretch > auc() + 0.02
+
+
+def test_groups_are_no_clusters():
+    """New rows are in new groups, so what tells groups apart is no reason to be an outlier."""
+    rows, groups = clusters(0, r=20).numpy(), np.repeat(np.arange(100), 4)
+
+    def turned(**kwargs):
+        model = QuadricDetector(score_function="linear+neighbors").fit(rows, **kwargs).model_
+        products = model.neighbors.coordinates.matrix @ model.linear_part.axes.T
+        return (products - torch.diag(products.diagonal())).abs().max() / products.abs().max()
+
+    assert turned(groups=groups) < 1e-6
+    assert turned() > 1e-2
