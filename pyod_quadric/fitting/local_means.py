@@ -16,13 +16,23 @@ from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 
 N_NEAREST = 30  # rows in a local mean, beside the row itself; 10 serve some sets better and others worse
 N_LOCAL_MEANS = 2000  # at most; 5,000 change no ROC-AUC by more than .001
+TOO_FEW_ROWS, ENOUGH_ROWS = 200, 1000  # few rows make the lengths uncertain, so between the two they are nearer to 1
 LEAST_WITHIN = 0.05  # of the variance along an axis: about values of a feature that has two of them there is none
 
 
-def stretch(points: Tensor, seed: int = 0) -> Tensor:
+def stretch(points: Tensor, seed: int = 0, n_rows: int | None = None) -> Tensor:
     """Return a map (r, r) that makes axes longer along which points (n, r), in principal coordinates, are in clusters.
 
-    Its rows are orthogonal, in descending order of the spread of the mapped points.
+    It keeps volumes. Its rows are orthogonal, in descending order of the spread of the mapped points.
+
+    Parameters
+    ----------
+    points : Tensor of shape (n, r)
+    seed : int, default=0
+        The seed of the Gaussian cloud that the points are compared with.
+    n_rows : int, optional
+        The number of rows that the map may be trusted for; default: n. Parts of the same rows have maps of one kind by the same
+        number, so that scores of held-out rows are those of new ones.
 
     Examples
     --------
@@ -40,7 +50,9 @@ def stretch(points: Tensor, seed: int = 0) -> Tensor:
     # The directions of principal coordinates are open, and a cloud is symmetric: so squares along coordinates are all of it.
     in_cloud = _apart(*(some.square().mean(dim=0) @ axes.square() for some in of_cloud))
     squares = (_apart(*((some @ axes).square().mean(dim=0) for some in (local, about))) / in_cloud).flip(0)
-    axes = (axes.flip(1) * squares.sqrt()).T
+    n = len(points) if n_rows is None else n_rows
+    logs = min(1.0, max(0.0, (n - TOO_FEW_ROWS) / (ENOUGH_ROWS - TOO_FEW_ROWS))) * squares.log() / 2
+    axes = (axes.flip(1) * (logs - logs.mean()).exp()).T
     order = (points.double() @ axes.T).square().mean(dim=0).argsort(descending=True, stable=True)
     found: Tensor = axes[order]
     return found

@@ -87,12 +87,13 @@ def cross_neighbors(
     """
     whole_units, own_units = units
     kept, seed = _Kept.drawn(folded, whole_units, row_weights, n_prototypes, rng), None if grouped else int(rng.integers(2**31))
-    whole = kept.in_coordinates_of(whole_units, slice(n_prototypes), seed)
-    own = [kept.in_coordinates_of(part, kept.folds != fold, seed) for fold, part in enumerate(own_units)]
+    indices: list[slice | Tensor] = [slice(n_prototypes), *(kept.folds != fold for fold in range(len(own_units)))]
+    pairs = list(zip([whole_units, *own_units], indices, strict=True))
+    whole, *own = (kept.in_coordinates_of(part, index, seed) for part, index in pairs)
     near = _held_out(sample, [found.scores for found in own])
     along = _held_out(sample, [part.squared_distances for part in linear_parts])
     # Where rows are fewer than features, all of them span more directions than those of a fold's complement.
-    typical = [_typical_square(found, part) for found, part in zip([whole, *own], [whole_units, *own_units], strict=True)]
+    typical = [_typical_square(part, kept.rows[index]) for part, index in pairs]
     spared = sum(typical[1:]) / len(own) / typical[0] / _denser(sample, whole, own, near)
     usual = row_weights[sample.indices] >= LEAST_ROW_WEIGHT
     counted = [torch.ones_like(usual), *(sample.folds != fold for fold in range(len(own)))]
@@ -157,7 +158,7 @@ class _Kept:
         """Return some of the rows, whitened, and without a seed no more than that; the weight is left open."""
         coordinates, rows = _whitening(part), self.rows[index]
         if seed is not None:
-            longer = stretch(coordinates.transform(rows), seed).to(coordinates.matrix)
+            longer = stretch(coordinates.transform(rows), seed, len(self.rows)).to(coordinates.matrix)
             coordinates = WorkingCoordinates(coordinates.mean, longer @ coordinates.matrix)
         return Neighbors(coordinates, coordinates.transform(rows), weight=1.0)
 
@@ -189,12 +190,11 @@ def _held_out(sample: Sample, scores: Sequence[Callable[[Tensor], Tensor]]) -> T
     return found
 
 
-def _typical_square(found: Neighbors, units: LinearPart) -> float:
-    """Return the mean squared distance of new rows from the rows that are kept, by their variances along each axis."""
+def _typical_square(units: LinearPart, rows: Tensor) -> float:
+    """Return the mean squared distance of new rows from rows (p, d), whitened, by their variances along each axis."""
     floor = FLOOR_NEIGHBORS * float(units.variances.median()) / (1 + FLOOR_NEIGHBORS)
-    along = found.coordinates.matrix.double() @ units.axes.double().T
-    of_new_rows = (along.square() @ (units.variances.double() - floor)).sum()
-    return float(of_new_rows + found.prototypes.var(dim=0, correction=0).double().sum())
+    spreads = _whitening(units).transform(rows).var(dim=0, correction=0)
+    return float((1 - floor / units.variances).sum() + spreads.double().sum())
 
 
 def _denser(sample: Sample, whole: Neighbors, own: list[Neighbors], near: Tensor) -> float:

@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from pyod_quadric import QuadricDetector
 from pyod_quadric.fitting import local_means, neighbors
-from pyod_quadric.fitting.local_means import LEAST_WITHIN, N_NEAREST, stretch
+from pyod_quadric.fitting.local_means import ENOUGH_ROWS, LEAST_WITHIN, N_NEAREST, TOO_FEW_ROWS, stretch
 
 
 def cloud(seed, n=400, r=6):
@@ -49,7 +49,7 @@ def slow_ratios(points, axes):
 
 @given(seed=st.integers(0, 2**16))
 def test_stretch_against_a_slow_search(seed):
-    points = clusters(seed, n=150, r=4).numpy()
+    points = clusters(seed, n=300, r=4).numpy()
     found = stretch(torch.tensor(points), seed=seed).numpy()
     lengths = np.linalg.norm(found, axis=1)
     axes = found / lengths[:, None]
@@ -59,8 +59,10 @@ def test_stretch_against_a_slow_search(seed):
     normal = torch.randn(points.shape, generator=torch.Generator().manual_seed(seed)).double().numpy() * points.std(axis=0)
     between, within, _ = slow_ratios(normal, axes)
     b, w = ((axes**2) @ np.mean(some**2, axis=0) for some in (between, within))
-    expected = ratios / (1 + b / np.maximum(w, LEAST_WITHIN * (b + w)))
-    np.testing.assert_allclose(lengths**2, expected, rtol=1e-6)
+    expected = (ratios / (1 + b / np.maximum(w, LEAST_WITHIN * (b + w)))) ** (
+        (len(points) - TOO_FEW_ROWS) / (ENOUGH_ROWS - TOO_FEW_ROWS)
+    )
+    np.testing.assert_allclose(lengths**2, expected / np.exp(np.log(expected).mean()), rtol=1e-6)
 
 
 @given(seed=st.integers(0, 2**16), exponent=st.integers(-40, 40))
@@ -86,6 +88,11 @@ def test_nothing_changes_in_a_cloud(seed):
     lengths = torch.linalg.vector_norm(stretch(cloud(seed, n=3000), seed=seed), dim=1)
     assert lengths.min() > 0.9
     assert lengths.max() < 1.1
+
+
+def test_few_rows_say_nothing():
+    lengths = torch.linalg.vector_norm(stretch(clusters(0, n=TOO_FEW_ROWS)), dim=1)
+    np.testing.assert_allclose(lengths, 1)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -134,13 +141,13 @@ def test_a_new_cluster_among_others_is_found_better(monkeypatch):
         return roc_auc_score(labels, QuadricDetector(score_function="neighbors").fit(training).decision_function(new))
 
     with_stretch = auc()
-    monkeypatch.setattr(neighbors, "stretch", lambda points, seed: torch.eye(points.shape[1]).double())
+    monkeypatch.setattr(neighbors, "stretch", lambda points, *_: torch.eye(points.shape[1]).double())
     assert with_stretch > auc() + 0.02
 
 
 def test_groups_are_no_clusters():
     """New rows are in new groups, so what tells groups apart is no reason to be an outlier."""
-    rows, groups = clusters(0, r=20).numpy(), np.repeat(np.arange(100), 4)
+    rows, groups = clusters(0, n=1000, r=20).numpy(), np.repeat(np.arange(250), 4)
 
     def turned(**kwargs):
         model = QuadricDetector(score_function="linear+neighbors").fit(rows, **kwargs).model_
