@@ -4,13 +4,14 @@ The score is the mean squared distance to the nearest few of the kept rows, in c
 brings it to the unit of the linear part.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
-from pyod_quadric.geometry.quadrics import BLOCK_NUMBERS
 from pyod_quadric.model.coordinates import WorkingCoordinates
 
 TINY = torch.finfo(torch.float64).tiny
@@ -18,6 +19,8 @@ N_NEIGHBORS = 3  # a single one may be an outlier itself
 # Of more than a few rows, so many candidates are the nearest along so many axes, those of the largest variance; the neighbours
 # are the nearest of these along all axes. At 512 features a search along all of them would take twice as long.
 FEW_ROWS, SEARCHED_AXES, N_CANDIDATES = 2000, 128, 8
+BLOCK_NUMBERS = 2**21  # distances at a time: few enough to be in the cache still when the smallest are looked for
+IN_A_GROUP = 16  # numbers of which the smallest is found first
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +51,12 @@ class Neighbors:
 
     def scores(self, points: Tensor) -> Tensor:
         """Return the weighted mean squared distances (n,) of points (n, d) to their neighbours, in their type."""
-        scores: Tensor = self.weight * self._away(points).square().sum(dim=2).mean(dim=1)
-        return scores
+        return torch.cat([self.weight * away.square().sum(dim=2).mean(dim=1) for away in self._away(points)])
 
     def contributions(self, points: Tensor) -> Tensor:
         """Return what each feature adds to the scores (n, d): its squared differences, in the units of the coordinates."""
-        contributions: Tensor = self.weight * (self._away(points) @ self._turn.to(points)).square().mean(dim=1).double()
-        return contributions
+        turn = self._turn.to(points)
+        return torch.cat([self.weight * (away @ turn).square().mean(dim=1).double() for away in self._away(points)])
 
     @cached_property
     def _turn(self) -> Tensor:
@@ -64,13 +66,13 @@ class Neighbors:
         turn: Tensor = left @ right
         return turn
 
-    def _away(self, points: Tensor) -> Tensor:
-        """Return the ways (n, k, r) from the neighbours to the points, in the coordinates of the prototypes."""
+    def _away(self, points: Tensor) -> Iterator[Tensor]:
+        """Yield the ways (b, k, r) from the neighbours to the points, in the coordinates of the prototypes, block by block."""
         found = self.coordinates.transform(points)
         prototypes, halves = self.prototypes.to(found), self._half_squares.to(found)
-        size = max(1, BLOCK_NUMBERS // len(prototypes))
-        nearest = torch.cat([nearest_rows(block, prototypes, halves) for block in torch.split(found, size)])
-        return found[:, None] - prototypes[nearest]
+        size = max(1, BLOCK_NUMBERS // max(len(prototypes), N_CANDIDATES * prototypes.shape[1]))
+        for block in torch.split(found, size):
+            yield block[:, None] - embedding(nearest_rows(block, prototypes, halves), prototypes)
 
     @cached_property
     def _half_squares(self) -> Tensor:
@@ -90,9 +92,35 @@ def nearest_rows(points: Tensor, rows: Tensor, halves: Tensor) -> Tensor:
     """
     count = min(N_NEIGHBORS, len(rows))
     if rows.shape[1] <= SEARCHED_AXES or len(rows) <= FEW_ROWS:
-        return torch.topk(torch.addmm(halves[1], points, rows.T, alpha=-1), count, dim=1, largest=False).indices
+        return smallest(torch.addmm(halves[1], points, rows.T, alpha=-1), count)
     few = slice(SEARCHED_AXES)
-    along_few = torch.addmm(halves[0], points[:, few], rows[:, few].T, alpha=-1)
-    candidates = torch.topk(along_few, N_CANDIDATES, dim=1, largest=False, sorted=False).indices
-    along_all = halves[1][candidates] - (rows[candidates] @ points[:, :, None])[:, :, 0]
-    return candidates.gather(1, torch.topk(along_all, count, dim=1, largest=False).indices)
+    candidates = smallest(torch.addmm(halves[0], points[:, few], rows[:, few].T, alpha=-1), N_CANDIDATES)
+    # Whole rows are copied by embedding, number by number by an index; and many small products cost more than one sum.
+    along_all = halves[1][candidates] - (embedding(candidates, rows) * points[:, None]).sum(dim=2)
+    return candidates.gather(1, smallest(along_all, count))
+
+
+def smallest(numbers: Tensor, count: int) -> Tensor:
+    """Return the indices (n, count) of the smallest of numbers (n, p), in any order.
+
+    The smallest of all are in those groups whose smallest are smallest, so most groups need not be searched.
+
+    Examples
+    --------
+    >>> import torch
+    >>> smallest(-torch.arange(1000.0)[None], 2).sort().values
+    tensor([[998, 999]])
+    """
+    n_groups = numbers.shape[1] // IN_A_GROUP
+    if n_groups <= count:
+        return torch.topk(numbers, count, dim=1, largest=False, sorted=False).indices
+    n_grouped = n_groups * IN_A_GROUP
+    # Every n_groups-th number is in the same group, so that consecutive ones are compared at once.
+    least = numbers[:, :n_grouped].unflatten(1, (IN_A_GROUP, n_groups)).amin(dim=1)
+    groups = torch.topk(least, count, dim=1, largest=False, sorted=False).indices
+    places = torch.arange(numbers.shape[1], device=numbers.device)
+    searched = (groups[:, None] + places[:n_grouped:n_groups, None]).flatten(1)
+    # What is left over is in no group. A length by len() would be a fixed number in a traced graph.
+    searched = torch.cat([searched, places[n_grouped:].expand(searched.shape[0], -1)], dim=1)
+    found = torch.topk(numbers.gather(1, searched), count, dim=1, largest=False, sorted=False).indices
+    return searched.gather(1, found)

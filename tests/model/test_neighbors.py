@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from pyod_quadric import QuadricDetector, WorkingCoordinates
 from pyod_quadric.fitting.neighbors import _are_many
-from pyod_quadric.geometry import quadrics
 from pyod_quadric.model import neighbors
-from pyod_quadric.model.neighbors import Neighbors
+from pyod_quadric.model.neighbors import Neighbors, smallest
 
 
 def drawn(seed, n_rows=40, d=5, r=3):
@@ -54,8 +53,21 @@ def test_blocks_change_nothing(monkeypatch):
     kept, points = drawn(0)
     expected = kept.scores(points)
     monkeypatch.setattr(neighbors, "BLOCK_NUMBERS", 100)
-    assert quadrics.BLOCK_NUMBERS > 100
     assert torch.equal(kept.scores(points), expected)
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    n_numbers=st.integers(1, 700),
+    count=st.integers(1, 9),
+    n_different=st.sampled_from([1, 5, 10**6]),
+)
+def test_the_smallest_numbers_are_found_in_groups(seed, n_numbers, count, n_different):
+    count = min(count, n_numbers)
+    numbers = torch.from_numpy(np.random.default_rng(seed).integers(n_different, size=(3, n_numbers)))
+    found = smallest(numbers, count)
+    assert all(len(set(row)) == count for row in found.tolist())
+    assert torch.equal(numbers.gather(1, found).sort(dim=1).values, numbers.sort(dim=1).values[:, :count])
 
 
 def test_a_copy_of_a_row_is_no_distance_away_in_float32():
