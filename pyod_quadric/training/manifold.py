@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from pyod_quadric.geometry.frames import orthonormalize_, polar
+from pyod_quadric.geometry.frames import gram, inverse_root, orthonormalize_, polar
 from pyod_quadric.training.riemannian import StiefelBase
 
 TINY_GRADIENT = 1e-8  # as in torch's Adam: gradients below it count as none
@@ -90,8 +90,11 @@ class FrameAdam(Optimizer):
     packed entry, over all quadrics in units of the former. That is m + F numbers instead of F m.
 
     A quadric's packed matrix is a unit vector and moves by at most about ``10 lr`` in a step, whatever its size. Torch's Adam
-    moves each of the free coefficients by about ``lr``. The momentum is a sum of Riemannian gradients at earlier points; after
-    the division it is projected to the tangent space.
+    moves each of the free coefficients by about ``lr``.
+
+    The momentum is a sum of Riemannian gradients at earlier points, divided, so it is no tangent vector. The nearest frame to
+    where it leads is taken, which to first order is a projection to the tangent space, without the products of one. After
+    longer steps, where the nearest frame may be anywhere, the step is projected first.
 
     Parameters
     ----------
@@ -130,22 +133,30 @@ class FrameAdam(Optimizer):
         return loss
 
     def _move(self, frame: Any, lr: float, decay: float, decay_of_squares: float) -> None:
-        manifold, state = frame.manifold, self.state[frame]
+        manifold = frame.manifold
         gradient = manifold.egrad2rgrad(frame, frame.grad)
-        mean = _RunningMean(state, decay, decay_of_squares)
-        squares = gradient.square()
+        mean = _RunningMean(self.state[frame], decay, decay_of_squares)
+        momentum, unbiased = mean.of_gradients(gradient)
+        # From here on, the memory of the gradient takes whatever has the size of a frame.
+        squares = torch.square(gradient, out=gradient)
         by_quadric = mean.of_squares("squares_by_quadric", squares.mean(dim=0))
         in_units = squares @ by_quadric.clamp(min=TINY_GRADIENT**2).reciprocal()  # a sum over quadrics
         by_entry = mean.of_squares("squares_by_entry", in_units / len(by_quadric))
-        sizes = torch.outer(by_quadric.sqrt(), by_entry.sqrt()).T.add_(TINY_GRADIENT)  # in memory as the frame
-        step = mean.of_gradients(gradient).div_(sizes).mul_(-lr * LENGTH_OF_STEP / math.sqrt(len(frame)))
-        frame.copy_(manifold.retr(frame, manifold.proju(frame, step)))
+        length = -lr * LENGTH_OF_STEP / math.sqrt(len(frame)) * unbiased
+        step = torch.mul(momentum, (length / by_entry.sqrt().add_(TINY_GRADIENT))[:, None], out=gradient)
+        moved = torch.addcdiv(frame, step, by_quadric.sqrt().add_(TINY_GRADIENT), out=gradient)
+        root = inverse_root(gram(moved))
+        if root is None:
+            frame.copy_(manifold.retr(frame, manifold.proju(frame, moved.sub_(frame))))
+        else:
+            torch.mm(root, moved.mT, out=frame.mT)  # symmetric, and so in memory as the frame
 
     def _move_freely(self, rest: Parameter, lr: float, decay: float, decay_of_squares: float) -> None:
         gradient = torch.as_tensor(rest.grad)
         mean = _RunningMean(self.state[rest], decay, decay_of_squares)
-        sizes = mean.of_squares("squares", gradient.square()).sqrt().add_(TINY_GRADIENT)
-        rest.sub_(mean.of_gradients(gradient) / sizes, alpha=lr)
+        sizes = mean.of_squares("squares", gradient.square()).sqrt_().add_(TINY_GRADIENT)
+        momentum, unbiased = mean.of_gradients(gradient)
+        rest.addcdiv_(momentum, sizes, value=-lr * unbiased)
 
 
 class _RunningMean:
@@ -155,13 +166,16 @@ class _RunningMean:
         state["step"] = state.get("step", 0) + 1
         self.state, self.decay, self.decay_of_squares = state, decay, decay_of_squares
 
-    def of_gradients(self, gradient: Tensor) -> Tensor:
-        return self._of("momentum", gradient, self.decay)
+    def of_gradients(self, gradient: Tensor) -> tuple[Tensor, float]:
+        """Return the mean, which is not to be changed, and by which number it is unbiased."""
+        return self._mean("momentum", gradient, self.decay)
 
     def of_squares(self, name: str, squares: Tensor) -> Tensor:
-        return self._of(name, squares, self.decay_of_squares)
+        """Return the unbiased mean."""
+        mean, unbiased = self._mean(name, squares, self.decay_of_squares)
+        return mean * unbiased
 
-    def _of(self, name: str, new: Tensor, decay: float) -> Tensor:
-        mean = self.state.setdefault(name, torch.zeros_like(new)).lerp_(new, 1 - decay)
-        unbiased: Tensor = mean / (1 - decay ** self.state["step"])
-        return unbiased
+    def _mean(self, name: str, new: Tensor, decay: float) -> tuple[Tensor, float]:
+        if name not in self.state:
+            self.state[name] = torch.zeros_like(new)
+        return self.state[name].lerp_(new, 1 - decay), 1 / (1 - decay ** self.state["step"])

@@ -6,7 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyod_quadric.geometry.frames import nearest_frame, orthonormality_error, orthonormalize_, orthonormalized, polar
+from pyod_quadric.geometry.frames import (
+    gram,
+    inverse_root,
+    nearest_frame,
+    orthonormality_error,
+    orthonormalize_,
+    orthonormalized,
+    polar,
+)
 from tests.support.tolerances import DTYPES, assert_close
 
 
@@ -47,6 +55,29 @@ def test_polar_is_the_nearest_frame(dtype, data):
     columns = data.draw(tall(dtype))
     left, _, right = np.linalg.svd(columns.double().numpy(), full_matrices=False)
     assert_close(polar(columns), left @ right, dtype, scale=np.linalg.cond(columns.double().numpy()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data(), distance=st.sampled_from([0.0, 1e-7, 1e-3, 0.1, 0.5, 0.9]))
+def test_the_inverse_root_makes_a_frame_of_what_nearly_is_one(dtype, data, distance):
+    """Eigenvalues as far from 1 as they may be, on both sides of it."""
+    x = polar(data.draw(tall(torch.float64)))
+    m = x.shape[1]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
+    sides = rng.normal(size=m)
+    rotation = np.linalg.qr(rng.normal(size=(m, m)))[0]
+    factor = rotation * np.sqrt(1 + distance * sides / np.linalg.norm(sides)) @ rotation.T
+    columns = (x @ torch.tensor(factor)).to(dtype)
+    root = inverse_root(gram(columns))
+    assert root is not None
+    assert_close(columns @ root, polar(columns), dtype, scale=10)
+
+
+@pytest.mark.parametrize("far", [0.0, 2.0, 30.0, float("nan"), float("inf")])
+def test_far_from_the_identity_no_inverse_root_is_looked_for(far):
+    products = torch.eye(3)
+    products[1, 1] = far
+    assert inverse_root(products) is None
 
 
 @given(data=st.data())

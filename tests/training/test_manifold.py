@@ -208,18 +208,34 @@ def test_frame_adam_moves_with_signs_and_with_the_order_of_entries(run, seed):
         np.testing.assert_allclose(actual, expected, atol=1e-8 * (1 + float(free.abs().max())))
 
 
-@given(run=runs())
-def test_without_memory_frame_adam_is_a_step_of_the_gradient_over_its_sizes(run):
+@given(run=runs(), lr=st.sampled_from([1e-3, 0.01, 0.1]))
+def test_without_memory_frame_adam_is_a_step_of_the_gradient_over_its_sizes(run, lr):
     x, rest, gradients = run
     by_frame, by_rest = gradients[0]
     riemannian = SLOW.egrad2rgrad(x, by_frame).numpy()
     by_quadric = (riemannian**2).mean(axis=0)
     by_entry = (riemannian**2 / np.maximum(by_quadric, 1e-16)).mean(axis=1)
     sizes = np.sqrt(np.outer(by_entry, by_quadric))
-    step = SLOW.proju(x, torch.tensor(-0.1 * 10 / np.sqrt(len(x)) * riemannian / (sizes + 1e-8)))
-    frame, free = trajectory(x, rest, gradients[:1], betas=(0.0, 0.0))
-    np.testing.assert_allclose(frame, SLOW.retr(x, step), atol=1e-6)
-    np.testing.assert_allclose(free, rest - 0.1 * by_rest / (by_rest.abs() + 1e-8), rtol=1e-9, atol=1e-9)
+    step = torch.tensor(-10 * lr / np.sqrt(len(x)) * riemannian / (sizes + 1e-8))
+    moved = x + step
+    is_near = torch.linalg.matrix_norm(moved.mT @ moved - torch.eye(x.shape[1])) < 1
+    expected = SLOW.projx(moved) if is_near else SLOW.retr(x, SLOW.proju(x, step))
+    frame, free = trajectory(x, rest, gradients[:1], lr=lr, betas=(0.0, 0.0))
+    np.testing.assert_allclose(frame, expected, atol=1e-6)
+    np.testing.assert_allclose(free, rest - lr * by_rest / (by_rest.abs() + 1e-8), rtol=1e-9, atol=1e-9)
+
+
+@given(run=runs(), lr=st.sampled_from([1e-5, 1e-4, 1e-3]))
+def test_short_steps_of_frame_adam_are_projected_and_retracted_ones(run, lr):
+    """To first order: what is not in the tangent space is taken away."""
+    x, rest, gradients = run
+    riemannian = SLOW.egrad2rgrad(x, gradients[0][0])
+    by_quadric = riemannian.square().mean(dim=0)
+    by_entry = (riemannian.square() / by_quadric.clamp(min=1e-16)).mean(dim=1)
+    step = -10 * lr / len(x) ** 0.5 * riemannian / (torch.outer(by_entry, by_quadric).sqrt() + 1e-8)
+    frame, _ = trajectory(x, rest, gradients[:1], lr=lr)
+    expected = SLOW.retr(x, SLOW.proju(x, step))
+    assert float((frame - expected).norm()) <= 10 * float(step.norm()) ** 2 + 1e-6
 
 
 def test_free_coefficients_have_the_adam_of_torch():
