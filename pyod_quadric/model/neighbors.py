@@ -4,13 +4,13 @@ The score is the mean squared distance to the nearest few of the kept rows, in c
 brings it to the unit of the linear part.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, linear
 
 from pyod_quadric.model.coordinates import WorkingCoordinates
 
@@ -20,6 +20,7 @@ N_NEIGHBORS = 3  # a single one may be an outlier itself
 # are the nearest of these along all axes. At 512 features a search along all of them would take twice as long.
 FEW_ROWS, SEARCHED_AXES, N_CANDIDATES = 2000, 128, 8
 BLOCK_NUMBERS = 2**21  # distances at a time: few enough to be in the cache still when the smallest are looked for
+MANY_POINTS = 256  # for which a copy of the rows pays
 IN_A_GROUP = 16  # numbers of which the smallest is found first
 
 
@@ -70,9 +71,10 @@ class Neighbors:
         """Yield the ways (b, k, r) from the neighbours to the points, in the coordinates of the prototypes, block by block."""
         found = self.coordinates.transform(points)
         prototypes, halves = self.prototypes.to(found), self._half_squares.to(found)
+        compare = comparison(prototypes, halves, by_onednn=len(found) >= MANY_POINTS)
         size = max(1, BLOCK_NUMBERS // max(len(prototypes), N_CANDIDATES * prototypes.shape[1]))
         for block in torch.split(found, size):
-            yield block[:, None] - embedding(nearest_rows(block, prototypes, halves), prototypes)
+            yield block[:, None] - embedding(nearest_rows(block, prototypes, halves, compare), prototypes)
 
     @cached_property
     def _half_squares(self) -> Tensor:
@@ -84,17 +86,36 @@ def half_squares(rows: Tensor) -> Tensor:
     return torch.stack([rows[:, :SEARCHED_AXES].square().sum(dim=1), rows.square().sum(dim=1)]) / 2
 
 
-def nearest_rows(points: Tensor, rows: Tensor, halves: Tensor) -> Tensor:
-    """Return the indices (n, k) of the rows (p, r) nearest to points (n, r), given the :func:`half_squares` of the rows.
+def comparison(rows: Tensor, halves: Tensor, by_onednn: bool = False) -> Callable[[Tensor], Tensor]:
+    """Return the function that compares points (n, r) with rows (p, r) along the searched axes, by numbers (n, p).
 
-    The compared numbers are squared distances up to the squared norms of the points, computed by products. Cancellation makes
-    them inexact, but good enough to find the nearest rows. Compute distances from differences.
+    They are half the squared distances, but for the squared norms of the points. Cancellation makes them inexact, but good
+    enough to find candidates. With ``by_onednn``, float32 products are oneDNN's, if it is there: on processors of AMD it is
+    twice as fast as MKL, which uses only half of their vector units. It takes a copy of the rows, which pays for many points.
+    """
+    few = slice(SEARCHED_AXES if _are_many(rows) else None)
+    searched, constant = rows[:, few], halves[0 if _are_many(rows) else 1]
+    there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch has no types here
+    if by_onednn and there and rows.dtype == torch.float32 and rows.device.type == "cpu":
+        weight, bias = (-searched).to_mkldnn(), constant.to_mkldnn()
+        return lambda points: linear(points[:, few].detach().to_mkldnn(), weight, bias).to_dense()
+    return lambda points: torch.addmm(constant, points[:, few], searched.T, alpha=-1)
+
+
+def _are_many(rows: Tensor) -> bool:
+    return len(rows) > FEW_ROWS and rows.shape[1] > SEARCHED_AXES
+
+
+def nearest_rows(points: Tensor, rows: Tensor, halves: Tensor, compare: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """Return the indices (n, k) of the rows (p, r) nearest to points (n, r).
+
+    The rows come with their :func:`half_squares`, and with their :func:`comparison` where there are several blocks of points.
     """
     count = min(N_NEIGHBORS, len(rows))
-    if rows.shape[1] <= SEARCHED_AXES or len(rows) <= FEW_ROWS:
-        return smallest(torch.addmm(halves[1], points, rows.T, alpha=-1), count)
-    few = slice(SEARCHED_AXES)
-    candidates = smallest(torch.addmm(halves[0], points[:, few], rows[:, few].T, alpha=-1), N_CANDIDATES)
+    compared = (compare or comparison(rows, halves))(points)
+    if not _are_many(rows):
+        return smallest(compared, count)
+    candidates = smallest(compared, N_CANDIDATES)
     # Whole rows are copied by embedding, number by number by an index; and many small products cost more than one sum.
     along_all = halves[1][candidates] - (embedding(candidates, rows) * points[:, None]).sum(dim=2)
     return candidates.gather(1, smallest(along_all, count))
@@ -116,7 +137,7 @@ def smallest(numbers: Tensor, count: int) -> Tensor:
         return torch.topk(numbers, count, dim=1, largest=False, sorted=False).indices
     n_grouped = n_groups * IN_A_GROUP
     # Every n_groups-th number is in the same group, so that consecutive ones are compared at once.
-    least = numbers[:, :n_grouped].unflatten(1, (IN_A_GROUP, n_groups)).amin(dim=1)
+    least = numbers[:, :n_grouped].reshape(numbers.shape[0], IN_A_GROUP, n_groups).amin(dim=1)
     groups = torch.topk(least, count, dim=1, largest=False, sorted=False).indices
     places = torch.arange(numbers.shape[1], device=numbers.device)
     searched = (groups[:, None] + places[:n_grouped:n_groups, None]).flatten(1)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pyod_quadric import QuadricDetector, WorkingCoordinates
 from pyod_quadric.fitting.neighbors import _are_many
 from pyod_quadric.model import neighbors
-from pyod_quadric.model.neighbors import Neighbors, smallest
+from pyod_quadric.model.model import Model
+from pyod_quadric.model.neighbors import Neighbors, comparison, half_squares, smallest
 
 
 def drawn(seed, n_rows=40, d=5, r=3):
@@ -147,3 +148,27 @@ def test_with_all_rows_as_candidates_the_search_is_exact_in_many_features(seed, 
     squared = torch.cdist(kept.coordinates.transform(points), kept.prototypes).square()
     expected = 1.7 * squared.sort(dim=1).values[:, :3].mean(dim=1)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("few", [2, 1000])
+@given(seed=st.integers(0, 2**16), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_both_libraries_compare_alike(few, seed, dtype):
+    kept, points = drawn(seed)
+    found, rows = kept.coordinates.transform(points).to(dtype), kept.prototypes.to(dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"FEW_ROWS": few, "SEARCHED_AXES": 2}.items():
+            patch.setattr(neighbors, name, value)
+        halves = half_squares(rows)
+        one, other = (comparison(rows, halves, by_onednn)(found) for by_onednn in (False, True))
+    axes = slice(2 if few == 2 else None)
+    expected = (found[:, None, axes] - rows[:, axes]).square().sum(dim=2) / 2 - found[:, axes].square().sum(dim=1)[:, None] / 2
+    torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+
+
+def test_many_points_have_the_scores_of_each():
+    rng = np.random.default_rng(0)
+    rows = torch.tensor(rng.normal(size=(500, 6)), dtype=torch.float32)
+    kept = Neighbors(WorkingCoordinates(torch.zeros(6), torch.eye(6)), rows, weight=1.0)
+    points = torch.tensor(rng.normal(size=(neighbors.MANY_POINTS, 6)), dtype=torch.float32)
+    torch.testing.assert_close(kept.scores(points), torch.cat([kept.scores(point[None]) for point in points]))
