@@ -20,7 +20,7 @@ N_NEIGHBORS = 3  # a single one may be an outlier itself
 # are the nearest of these along all axes. At 512 features a search along all of them would take twice as long.
 FEW_ROWS, SEARCHED_AXES, N_CANDIDATES = 2000, 128, 8
 BLOCK_NUMBERS = 2**21  # distances at a time: few enough to be in the cache still when the smallest are looked for
-MANY_POINTS = 256  # for which a copy of the rows pays
+MANY_POINTS = 100  # in a block, for which a copy of the rows pays
 IN_A_GROUP = 16  # numbers of which the smallest is found first
 
 
@@ -71,10 +71,12 @@ class Neighbors:
         """Yield the ways (b, k, r) from the neighbours to the points, in the coordinates of the prototypes, block by block."""
         found = self.coordinates.transform(points)
         prototypes, halves = self.prototypes.to(found), self._half_squares.to(found)
-        compare = comparison(prototypes, halves, by_onednn=len(found) >= MANY_POINTS)
         size = max(1, BLOCK_NUMBERS // max(len(prototypes), N_CANDIDATES * prototypes.shape[1]))
+        compare = comparison(prototypes, halves, by_onednn=True) if len(found) >= size >= MANY_POINTS else None
         for block in torch.split(found, size):
-            yield block[:, None] - embedding(nearest_rows(block, prototypes, halves, compare), prototypes)
+            # oneDNN keeps what it has prepared for every size it has seen, so there is only one.
+            compare_block = compare if len(block) == size else None
+            yield block[:, None] - embedding(nearest_rows(block, prototypes, halves, compare_block), prototypes)
 
     @cached_property
     def _half_squares(self) -> Tensor:

@@ -166,9 +166,11 @@ def test_both_libraries_compare_alike(few, seed, dtype):
     torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
 
 
-def test_many_points_have_the_scores_of_each():
+def test_many_points_have_the_scores_of_each(monkeypatch):
+    """In full blocks and in the last one."""
     rng = np.random.default_rng(0)
     rows = torch.tensor(rng.normal(size=(500, 6)), dtype=torch.float32)
     kept = Neighbors(WorkingCoordinates(torch.zeros(6), torch.eye(6)), rows, weight=1.0)
-    points = torch.tensor(rng.normal(size=(neighbors.MANY_POINTS, 6)), dtype=torch.float32)
+    monkeypatch.setattr(neighbors, "BLOCK_NUMBERS", neighbors.MANY_POINTS * 500)
+    points = torch.tensor(rng.normal(size=(2 * neighbors.MANY_POINTS + 7, 6)), dtype=torch.float32)
     torch.testing.assert_close(kept.scores(points), torch.cat([kept.scores(point[None]) for point in points]))
