@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pyod_quadric import QuadricDetector, WorkingCoordinates
 from pyod_quadric.fitting.neighbors import _are_many
 from pyod_quadric.model import neighbors
-from pyod_quadric.model.model import Model
 from pyod_quadric.model.neighbors import Neighbors, comparison, half_squares, smallest
 
 
