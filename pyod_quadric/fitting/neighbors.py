@@ -73,7 +73,7 @@ def cross_neighbors(
     sample : Sample
         The rows from which the weights are computed.
     units : LinearPart and list of LinearPart
-        The part of all rows, and for each fold one that has not seen it. Distances are measured in coordinates that these whiten.
+        The part of all rows, and for each fold one that has not seen it. They whiten the coordinates of the neighbours.
     linear_parts : list of LinearPart
         The linear part of the score, for each fold.
     row_weights : Tensor of shape (n,)
