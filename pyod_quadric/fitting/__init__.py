@@ -14,6 +14,8 @@
     the coordinates of the quadrics: number and axes
 ``neighbors``
     the rows kept as neighbours of new ones, and their weight
+``local_means``
+    axes along which rows are in clusters, for the neighbours
 ``relatives``
     a search for rows that look like groups although no groups were given
 ``row_weights``
