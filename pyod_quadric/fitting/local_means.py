@@ -3,7 +3,7 @@
 A row's local mean, that of the rows nearest to it, is near the centre of its cluster. So the covariance of local means shows
 how far clusters lie apart, and the covariance of rows about them how wide they are. Where the first is larger beside the second
 than in a Gaussian cloud of the same spreads, distances to neighbours count more. A row between clusters is then farther from
-all of them, and new rows of a cluster are not. In a Gaussian cloud, nothing changes.
+all of them, and new rows of a cluster are not. In a Gaussian cloud, hardly anything changes.
 
 This is what discriminant analysis does for given classes. Clusters of k-means in place of classes have nearly the same effect;
 but where there are none, they cut a cloud at random, and scores depend on how.
